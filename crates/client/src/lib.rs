@@ -1,0 +1,1 @@
+//! RocketMQ client: producer, consumer, admin calls.

@@ -1,0 +1,1 @@
+//! RocketMQ's wire and record formats: bytes only, no I/O.

@@ -1,0 +1,1 @@
+//! RocketMQ remoting over sockets: server and client.

@@ -1,0 +1,1 @@
+//! RocketMQ's message store: CommitLog, ConsumeQueue, recovery.

@@ -1,0 +1,1 @@
+//! End-to-end tests: real binaries, real clients, a real cluster.

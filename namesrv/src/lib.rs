@@ -1,0 +1,1 @@
+//! RocketMQ name server.
