@@ -1,0 +1,263 @@
+package rs.rocketmq.e2e;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * Receives messages and prints one {@code recv} line for each. It ends after {@code --count} messages, after
+ * {@code --idle-ms} without one, after {@code --seconds}, or when told to. Several topics are joined by commas.
+ *
+ * <p>Modes: {@code push} (concurrently), {@code orderly}, {@code pull} (every queue of a topic from its first to
+ * its last offset, with a {@code queue} line for each), {@code lite-pull} (subscribe), {@code lite-assign}.
+ */
+final class Consume {
+    private static final long POLL_MS = 50;
+
+    private final Run run;
+    private final String[] topics;
+    private final String tags;
+    private final String group;
+    private final String namesrv;
+    private final String instance;
+    private final String model;
+    private final boolean fromFirst;
+    private final int batch;
+    private final int threads;
+    private final long count;
+    private final long idleMs;
+    private final long deadline;
+    private final long consumeMs;
+    private final AtomicLong received = new AtomicLong();
+    private volatile long lastArrival = System.nanoTime();
+
+    private Consume(Run run, Options options) {
+        this.run = run;
+        topics = options.required("topic").split(",");
+        tags = options.text("tags", "*");
+        group = options.text("group", "e2e_consumer");
+        namesrv = options.required("namesrv");
+        instance = options.text("instance", "c" + System.nanoTime());
+        model = oneOf("model", options.text("model", "cluster"), "cluster", "broadcast").equals("broadcast")
+            ? "BROADCASTING" : "CLUSTERING";
+        fromFirst = oneOf("from", options.text("from", "first"), "first", "last").equals("first");
+        batch = (int) options.number("batch-size", 1);
+        threads = (int) options.number("threads", 4);
+        count = options.number("count", Long.MAX_VALUE);
+        idleMs = options.number("idle-ms", 0);
+        consumeMs = options.number("consume-ms", 0);
+        long seconds = options.number("seconds", 0);
+        deadline = seconds > 0 ? System.nanoTime() + seconds * 1_000_000_000L : Long.MAX_VALUE;
+    }
+
+    private static String oneOf(String name, String value, String... allowed) {
+        if (!java.util.Arrays.asList(allowed).contains(value)) {
+            throw new IllegalArgumentException(
+                "argument --" + name + " '" + value + "': expected " + String.join(" or ", allowed));
+        }
+        return value;
+    }
+
+    static void run(Run run, String[] args, int from) throws Exception {
+        Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "group", "from",
+            "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms");
+        Consume consume = new Consume(run, options);
+        String mode = options.text("mode", "push");
+        switch (mode) {
+            case "push":
+            case "orderly":
+                consume.push(mode.equals("orderly"));
+                break;
+            case "pull":
+                consume.pull();
+                break;
+            case "lite-pull":
+            case "lite-assign":
+                consume.litePull(mode.equals("lite-assign"));
+                break;
+            default:
+                throw new IllegalArgumentException("argument --mode '" + mode
+                    + "': expected push, orderly, pull, lite-pull or lite-assign");
+        }
+        run.print(Json.op("done").put("program", "consume").put("received", consume.received.get()));
+    }
+
+    private void push(boolean orderly) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName(instance);
+        // The enum lives in another package in 5.x, so it is never named here.
+        consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
+        consumer.setConsumeFromWhere(
+            fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        consumer.setConsumeThreadMin(threads);
+        consumer.setConsumeThreadMax(threads);
+        consumer.setConsumeMessageBatchMaxSize(batch);
+        for (String topic : topics) {
+            consumer.subscribe(topic, tags);
+        }
+        if (orderly) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                arrived(messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                arrived(messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.start();
+        run.print(Json.op("ready"));
+        Set<String> assigned = new TreeSet<>();
+        while (!finished()) {
+            Set<String> now = names(
+                consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet());
+            if (!now.equals(assigned)) {
+                assigned = now;
+                run.print(Json.op("assigned").put("queues", assigned));
+            }
+            run.sleep(POLL_MS);
+        }
+        consumer.shutdown();
+    }
+
+    /** Queues of the subscribed topics, without the group's retry topic, as {@code topic/broker/queueId}. */
+    private static Set<String> names(Collection<MessageQueue> queues) {
+        Set<String> names = new TreeSet<>();
+        for (MessageQueue queue : queues) {
+            if (!queue.getTopic().startsWith("%RETRY%")) {
+                names.add(queue.getTopic() + "/" + queue.getBrokerName() + "/" + queue.getQueueId());
+            }
+        }
+        return names;
+    }
+
+    private void pull() throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName(instance);
+        consumer.start();
+        run.print(Json.op("ready"));
+        for (String topic : topics) {
+            for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
+                pullQueue(consumer, queue);
+            }
+        }
+        consumer.shutdown();
+    }
+
+    private void pullQueue(DefaultMQPullConsumer consumer, MessageQueue queue) throws Exception {
+        long min = consumer.minOffset(queue);
+        long max = consumer.maxOffset(queue);
+        run.print(Json.op("queue").put("topic", queue.getTopic()).put("brokerName", queue.getBrokerName())
+            .put("queueId", queue.getQueueId()).put("minOffset", min).put("maxOffset", max));
+        long next = min;
+        while (next < max && !finished()) {
+            PullResult result = consumer.pull(queue, tags, next, 32);
+            switch (result.getPullStatus()) {
+                case FOUND:
+                    arrived(result.getMsgFoundList());
+                    break;
+                case NO_MATCHED_MSG:
+                    break;
+                default:
+                    throw new IllegalStateException("pull of " + queue + " at " + next + " below maximum " + max
+                        + " answered " + result.getPullStatus());
+            }
+            if (result.getNextBeginOffset() <= next) {
+                throw new IllegalStateException("pull of " + queue + " at " + next + " answered next offset "
+                    + result.getNextBeginOffset());
+            }
+            next = result.getNextBeginOffset();
+        }
+        consumer.getDefaultMQPullConsumerImpl().updateConsumeOffsetToBroker(queue, next, false);
+    }
+
+    private void litePull(boolean assign) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName(instance);
+        // The enum lives in another package in 5.x, so it is never named here.
+        consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
+        consumer.setConsumeFromWhere(
+            fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        if (assign) {
+            consumer.start();
+            List<MessageQueue> queues = new ArrayList<>();
+            for (String topic : topics) {
+                queues.addAll(consumer.fetchMessageQueues(topic));
+            }
+            consumer.assign(queues);
+            if (fromFirst) {
+                for (MessageQueue queue : queues) {
+                    consumer.seekToBegin(queue);
+                }
+            }
+            run.print(Json.op("assigned").put("queues", names(queues)));
+        } else {
+            for (String topic : topics) {
+                consumer.subscribe(topic, tags);
+            }
+            consumer.start();
+        }
+        run.print(Json.op("ready"));
+        while (!finished()) {
+            List<MessageExt> messages = consumer.poll(POLL_MS);
+            if (!messages.isEmpty()) {
+                arrived(messages);
+            }
+        }
+        consumer.shutdown();
+    }
+
+    private boolean finished() {
+        return run.stopped() || received.get() >= count || System.nanoTime() >= deadline
+            || idleMs > 0 && System.nanoTime() - lastArrival > idleMs * 1_000_000L;
+    }
+
+    private void arrived(List<MessageExt> messages) {
+        for (MessageExt message : messages) {
+            String body = Body.text(message.getBody());
+            Map<String, String> properties = new TreeMap<>(message.getProperties());
+            run.print(Json.op("recv").put("topic", message.getTopic()).put("brokerName", message.getBrokerName())
+                .put("queueId", message.getQueueId()).put("queueOffset", message.getQueueOffset())
+                .put("msgId", message.getMsgId()).put("keys", message.getKeys()).put("tags", message.getTags())
+                .put("body", body).put("bodyLength", message.getBody().length)
+                .put("bodySha256", Body.sha256(message.getBody())).put("flag", message.getFlag())
+                .put("sysFlag", message.getSysFlag()).put("bodyCRC", message.getBodyCRC())
+                .put("size", message.getStoreSize()).put("physicalOffset", message.getCommitLogOffset())
+                .put("reconsumeTimes", message.getReconsumeTimes())
+                .put("preparedTransactionOffset", message.getPreparedTransactionOffset())
+                .put("bornTimestamp", message.getBornTimestamp()).put("bornHost", host(message.getBornHost()))
+                .put("storeTimestamp", message.getStoreTimestamp()).put("storeHost", host(message.getStoreHost()))
+                .put("properties", properties));
+            received.incrementAndGet();
+            lastArrival = System.nanoTime();
+        }
+        if (consumeMs > 0) {
+            run.sleep(consumeMs);
+        }
+    }
+
+    private static String host(java.net.SocketAddress address) {
+        java.net.InetSocketAddress host = (java.net.InetSocketAddress) address;
+        return host.getAddress().getHostAddress() + ":" + host.getPort();
+    }
+}
