@@ -18,19 +18,22 @@ export PATH=$CACHE/bin:$PATH
 # Its output goes to a log that is shown only when it fails; a line every half
 # minute tells a patient reader that it still works.
 step() {
-  local what=$1 log=$CACHE/log/step.$$ start=$SECONDS worker status=0
+  local what=$1 log=$CACHE/log/step.$$ start=$SECONDS worker timer finished status
   shift
   mkdir -p "$CACHE/log"
   echo "  $what ..."
   ("$@") >"$log" 2>&1 </dev/null &
   worker=$!
-  (
-    while sleep 30; do echo "  $what: still at it after $((SECONDS - start)) s"; done
-  ) &
-  local reminder=$!
-  wait "$worker" || status=$?
-  kill "$reminder" 2>/dev/null
-  wait "$reminder" 2>/dev/null || true
+  while :; do
+    sleep 30 </dev/null >/dev/null 2>&1 &
+    timer=$!
+    status=0
+    wait -n -p finished "$worker" "$timer" || status=$?
+    [ "$finished" = "$timer" ] || break
+    echo "  $what: still at it after $((SECONDS - start)) s"
+  done
+  kill "$timer"
+  wait "$timer" 2>/dev/null || true
   if [ "$status" != 0 ]; then
     echo "  $what: FAILED with exit code $status; its output:" >&2
     tail -n 60 "$log" >&2

@@ -1,2 +1,47 @@
-//! Entry point.
-fn main() {}
+//! The door to this repository's chores: `cargo xtask <command>`.
+//!
+//! Owns the command line; each command has a file of its own. Depends on no
+//! crate of the product, so that it compiles in seconds: what needs the product
+//! is run as a program.
+
+mod clients;
+mod cluster;
+mod crds;
+mod images;
+mod process;
+mod programs;
+mod progress;
+mod test;
+mod up;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+
+/// Chores of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a Kubernetes cluster with the operator, an example RocketMQ and one message through it
+    Up(up::Options),
+    /// Remove everything that `up` and `test` started
+    Down,
+    /// Run the tests: all suites, or the one named
+    Test(test::Options),
+    /// Write the custom resource definitions from the operator's Rust types
+    Crds(crds::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Up(options) => up::run(&options),
+        Command::Down => cluster::down(),
+        Command::Test(options) => test::run(&options),
+        Command::Crds(options) => crds::run(&options),
+    }
+}
