@@ -1,0 +1,239 @@
+//! namesrv.conf: RocketMQ's keys and defaults (NamesrvConfig, NettyServerConfig), and a few of our own.
+//!
+//! Keys that only tune the Java program's threads and buffers are known, kept and shown, and do nothing.
+
+use std::path::PathBuf;
+
+use rocketmq_protocol::config::ConfigError;
+
+/// Keys that are accepted for compatibility and change nothing here.
+const WITHOUT_EFFECT: [&str; 21] = [
+    "clientRequestThreadPoolNums",
+    "clientRequestThreadPoolQueueCapacity",
+    "clusterTest",
+    "defaultThreadPoolNums",
+    "defaultThreadPoolQueueCapacity",
+    "enableShutdownGracefully",
+    "productEnvName",
+    "serverAsyncSemaphoreValue",
+    "serverCallbackExecutorThreads",
+    "serverNettyWorkerGroupEnable",
+    "serverOnewaySemaphoreValue",
+    "serverPooledByteBufAllocatorEnable",
+    "serverSelectorThreads",
+    "serverSocketBacklog",
+    "serverSocketRcvBufSize",
+    "serverSocketSndBufSize",
+    "serverWorkerThreads",
+    "unRegisterBrokerQueueCapacity",
+    "useEpollNativeSelector",
+    "writeBufferHighWaterMark",
+    "writeBufferLowWaterMark",
+];
+
+rocketmq_protocol::config! {
+    /// The name server's configuration. Each field says what its key means; a value outside the range stops the start.
+    pub struct NamesrvConfig {
+        /// Address to listen on.
+        pub bind_address: String = "0.0.0.0".to_owned() => "bindAddress";
+        /// Port of the remoting protocol; 0 takes any free one.
+        pub listen_port: u16 = 9876 => "listenPort", 0..=65535;
+        /// Ours: port of `/livez`, `/readyz` and `/metrics` over HTTP, on the same address; 0 switches it off.
+        pub metrics_port: u16 = 5558 => "metricsPort", 0..=65535;
+        /// Home directory of the installation; shown, not used.
+        pub rocketmq_home: String = std::env::var("ROCKETMQ_HOME").unwrap_or_default() => "rocketmqHome";
+        /// File of the key-value configuration.
+        pub kv_config_path: String = in_home("kvConfig.json") => "kvConfigPath";
+        /// File that a configuration change is written to; the `-c` file when there is one.
+        pub config_store_path: String = in_home("namesrv.properties") => "configStorePath";
+        /// Keys that UPDATE_NAMESRV_CONFIG refuses, separated by `;`.
+        pub config_black_list: String =
+            "configBlackList;configStorePath;kvConfigPath".to_owned() => "configBlackList";
+        /// Whether routes carry the topic's entry of ORDER_TOPIC_CONFIG.
+        pub order_message_enable: bool = false => "orderMessageEnable";
+        /// Whether a registration is answered with all of ORDER_TOPIC_CONFIG.
+        pub return_order_topic_config_to_broker: bool = true => "returnOrderTopicConfigToBroker";
+        /// Milliseconds between two searches for silent brokers.
+        pub scan_not_active_broker_interval: i64 = 5_000 => "scanNotActiveBrokerInterval", 10..=3_600_000;
+        /// Whether the lowest slave stands in for a missing master in routes.
+        pub support_acting_master: bool = false => "supportActingMaster";
+        /// Whether brokers are told of a new lowest id in their group.
+        pub notify_min_broker_id_changed: bool = false => "notifyMinBrokerIdChanged";
+        /// Whether GET_ALL_TOPIC_LIST_FROM_NAMESERVER is answered.
+        pub enable_all_topic_list: bool = true => "enableAllTopicList";
+        /// Whether the topic lists by cluster and by unit flag are answered.
+        pub enable_topic_list: bool = true => "enableTopicList";
+        /// Whether routes are refused for a time after the start.
+        pub need_wait_for_service: bool = false => "needWaitForService";
+        /// That time, in seconds.
+        pub wait_seconds_for_service: i64 = 45 => "waitSecondsForService", 0..=86_400;
+        /// Whether a whole registration drops the group's topics that it no longer lists.
+        pub delete_topic_with_broker_registration: bool = false => "deleteTopicWithBrokerRegistration";
+        /// Whether the controller runs in this process; only `false` is supported.
+        pub enable_controller_in_namesrv: bool = false => "enableControllerInNamesrv";
+        /// Seconds without traffic after which a connection is closed.
+        pub server_channel_max_idle_time_seconds: u64 = 120 => "serverChannelMaxIdleTimeSeconds", 1..=86_400;
+        /// Ignored: the stop is always graceful.
+        pub enable_shutdown_gracefully: bool = false => "enableShutdownGracefully";
+        /// Seconds that answers in flight may take to leave at a stop.
+        pub shutdown_wait_time_seconds: u64 = 30 => "shutdownWaitTimeSeconds", 0..=3_600;
+
+        /// No effect: requests are not split over thread pools.
+        pub client_request_thread_pool_nums: i32 = 8 => "clientRequestThreadPoolNums";
+        /// No effect.
+        pub client_request_thread_pool_queue_capacity: i32 = 50_000 => "clientRequestThreadPoolQueueCapacity";
+        /// No effect.
+        pub cluster_test: bool = false => "clusterTest";
+        /// No effect.
+        pub default_thread_pool_nums: i32 = 16 => "defaultThreadPoolNums";
+        /// No effect.
+        pub default_thread_pool_queue_capacity: i32 = 10_000 => "defaultThreadPoolQueueCapacity";
+        /// No effect.
+        pub product_env_name: String = "center".to_owned() => "productEnvName";
+        /// No effect.
+        pub server_async_semaphore_value: i32 = 64 => "serverAsyncSemaphoreValue";
+        /// No effect.
+        pub server_callback_executor_threads: i32 = 0 => "serverCallbackExecutorThreads";
+        /// No effect.
+        pub server_netty_worker_group_enable: bool = true => "serverNettyWorkerGroupEnable";
+        /// No effect.
+        pub server_oneway_semaphore_value: i32 = 256 => "serverOnewaySemaphoreValue";
+        /// No effect.
+        pub server_pooled_byte_buf_allocator_enable: bool = true => "serverPooledByteBufAllocatorEnable";
+        /// No effect.
+        pub server_selector_threads: i32 = 3 => "serverSelectorThreads";
+        /// No effect.
+        pub server_socket_backlog: i32 = 1024 => "serverSocketBacklog";
+        /// No effect.
+        pub server_socket_rcv_buf_size: i32 = 0 => "serverSocketRcvBufSize";
+        /// No effect.
+        pub server_socket_snd_buf_size: i32 = 0 => "serverSocketSndBufSize";
+        /// No effect.
+        pub server_worker_threads: i32 = 8 => "serverWorkerThreads";
+        /// No effect: a broker is taken out at once.
+        pub un_register_broker_queue_capacity: i32 = 3_000 => "unRegisterBrokerQueueCapacity";
+        /// No effect.
+        pub use_epoll_native_selector: bool = false => "useEpollNativeSelector";
+        /// No effect.
+        pub write_buffer_high_water_mark: i32 = 0 => "writeBufferHighWaterMark";
+        /// No effect.
+        pub write_buffer_low_water_mark: i32 = 0 => "writeBufferLowWaterMark";
+    }
+}
+
+/// RocketMQ keeps its files under the user's home; without one, under the working directory.
+fn in_home(file: &str) -> String {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    home.join("namesrv").join(file).to_string_lossy().into_owned()
+}
+
+impl NamesrvConfig {
+    /// Checks what a single key's range cannot say.
+    ///
+    /// # Errors
+    /// The key whose value cannot be honoured.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let refuse = |key: &str, value: &str, allowed: &str| {
+            Err(ConfigError {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                allowed: allowed.to_owned(),
+            })
+        };
+        if self.bind_address.parse::<std::net::IpAddr>().is_err() {
+            return refuse(
+                "bindAddress",
+                &self.bind_address,
+                "an IPv4 or IPv6 address of this machine, 0.0.0.0 for all",
+            );
+        }
+        if self.metrics_port != 0 && self.metrics_port == self.listen_port {
+            return refuse(
+                "metricsPort",
+                &self.metrics_port.to_string(),
+                "another port than listenPort, or 0 for none",
+            );
+        }
+        if self.enable_controller_in_namesrv {
+            return refuse("enableControllerInNamesrv", "true", "false (there is no controller here)");
+        }
+        for (key, path) in
+            [("kvConfigPath", &self.kv_config_path), ("configStorePath", &self.config_store_path)]
+        {
+            if path.is_empty() {
+                return refuse(key, path, "the path of a file");
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of these keys are known but do nothing here.
+    pub fn without_effect<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+        keys.into_iter().filter(|key| WITHOUT_EFFECT.contains(key)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_those_of_rocketmq() {
+        let config = NamesrvConfig::default();
+        config.validate().unwrap();
+        assert_eq!(config.listen_port, 9876);
+        assert_eq!(config.scan_not_active_broker_interval, 5_000);
+        assert!(config.kv_config_path.ends_with("namesrv/kvConfig.json"));
+    }
+
+    #[test]
+    fn every_key_without_effect_exists() {
+        for key in WITHOUT_EFFECT {
+            assert!(NamesrvConfig::KEYS.contains(&key), "{key}");
+        }
+    }
+
+    /// What a Java 5.3.3 name server prints for getNamesrvConfig; each key must be ours too.
+    #[test]
+    fn every_key_of_the_java_name_server_is_known() {
+        let keys = "bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest \
+            configBlackList configStorePath defaultThreadPoolNums defaultThreadPoolQueueCapacity \
+            deleteTopicWithBrokerRegistration enableAllTopicList enableControllerInNamesrv \
+            enableShutdownGracefully enableTopicList kvConfigPath listenPort needWaitForService \
+            notifyMinBrokerIdChanged orderMessageEnable productEnvName returnOrderTopicConfigToBroker \
+            rocketmqHome scanNotActiveBrokerInterval serverAsyncSemaphoreValue serverCallbackExecutorThreads \
+            serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable serverOnewaySemaphoreValue \
+            serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize \
+            serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds supportActingMaster \
+            unRegisterBrokerQueueCapacity useEpollNativeSelector waitSecondsForService writeBufferHighWaterMark \
+            writeBufferLowWaterMark";
+        for key in keys.split_whitespace() {
+            assert!(NamesrvConfig::KEYS.contains(&key), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_by_name() {
+        let refused = |key: &str, value: &str| {
+            let mut config = NamesrvConfig::default();
+            match config.set(key, value) {
+                Err(error) => error.to_string(),
+                Ok(known) => {
+                    assert!(known, "{key}");
+                    config.validate().unwrap_err().to_string()
+                }
+            }
+        };
+        for (key, value) in [
+            ("bindAddress", "everywhere"),
+            ("enableControllerInNamesrv", "true"),
+            ("kvConfigPath", ""),
+            ("listenPort", "70000"),
+            ("metricsPort", "9876"),
+            ("scanNotActiveBrokerInterval", "0"),
+        ] {
+            let text = refused(key, value);
+            assert!(text.contains(key) && text.contains(value), "{text}");
+        }
+    }
+}
