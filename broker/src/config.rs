@@ -1,0 +1,382 @@
+//! The broker's configuration: RocketMQ's keys, defaults and meanings (BrokerConfig,
+//! MessageStoreConfig, NettyServerConfig), read from a `broker.conf`.
+//!
+//! Owns the keys that have an effect here and how a file becomes a [`BrokerConfig`]. Keys that are
+//! accepted without effect are listed in `config/known.rs`, values that ask for something this
+//! broker does not have in `config/refused.rs`, what the store and the server get in
+//! `config/mapping.rs`.
+
+mod known;
+mod mapping;
+mod refused;
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rocketmq_protocol::config::{self, ConfigError, ConfigValue};
+
+pub use known::is_known_without_effect;
+
+/// Declares a configuration enum whose values are RocketMQ's constant names.
+macro_rules! config_enum {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl ConfigValue for $name {
+            fn allowed() -> String {
+                [$($text),+].join(", ")
+            }
+
+            fn parse(text: &str) -> Option<Self> {
+                match text.trim() {
+                    $($text => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+
+            fn text(&self) -> String {
+                match self {
+                    $(Self::$variant => $text.to_owned(),)+
+                }
+            }
+        }
+
+        // Names have no order; the configuration macro asks for one to check ranges.
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                (self == other).then_some(Ordering::Equal)
+            }
+        }
+    };
+}
+
+config_enum! {
+    /// Whether a send waits until its message is on disk (FlushDiskType).
+    FlushDiskType {
+        /// Answer as soon as the message is written.
+        Async = "ASYNC_FLUSH",
+        /// Answer after the message is synced.
+        Sync = "SYNC_FLUSH",
+    }
+}
+
+config_enum! {
+    /// What this broker is in its group (BrokerRole).
+    BrokerRole {
+        /// Master; sends do not wait for slaves.
+        AsyncMaster = "ASYNC_MASTER",
+        /// Master; sends wait for `inSyncReplicas` copies.
+        SyncMaster = "SYNC_MASTER",
+        /// Copies a master.
+        Slave = "SLAVE",
+    }
+}
+
+/// The port of `metricsPort` unless configured, RocketMQ's `metricsPromExporterPort`.
+pub const METRICS_PORT_DEFAULT: u16 = 5557;
+
+rocketmq_protocol::config! {
+    /// Every key that has an effect, with RocketMQ's default. Times in milliseconds and sizes in
+    /// bytes unless the name says otherwise.
+    pub struct BrokerConfig {
+        /// Name of the cluster.
+        pub broker_cluster_name: String = "DefaultCluster".to_owned() => "brokerClusterName";
+        /// Name of the broker group; empty means the host name.
+        pub broker_name: String = mapping::host_name() => "brokerName";
+        /// 0 for the master of the group.
+        pub broker_id: i64 = 0 => "brokerId", 0..=i64::MAX;
+        /// Host advertised to clients, an IP address or a DNS name; empty means a local address.
+        pub broker_ip1: String = String::new() => "brokerIP1";
+        /// Host of the HA port advertised to slaves; empty means as `brokerIP1`.
+        pub broker_ip2: String = String::new() => "brokerIP2";
+        /// Main port; the fast ("VIP") port is two below. 0 takes any free port and no fast one.
+        pub listen_port: u16 = 10911 => "listenPort";
+        /// Address to listen on.
+        pub bind_address: String = "0.0.0.0".to_owned() => "bindAddress";
+        /// HA port advertised; 0 or less means `listenPort` + 1.
+        pub ha_listen_port: i32 = 0 => "haListenPort", i32::MIN..=65535;
+        /// Name servers, `host:port;host:port`; empty means none.
+        pub namesrv_addr: String = String::new() => "namesrvAddr";
+        /// Time between registrations; values outside 10000 to 60000 count as the nearer bound.
+        pub register_name_server_period: i32 = 30_000 => "registerNameServerPeriod", 1..=i32::MAX;
+        /// How long a registration may take at one name server.
+        pub register_broker_timeout_mills: i32 = 24_000 => "registerBrokerTimeoutMills", 1..=i32::MAX;
+        /// 4 read + 2 write: what clients may do with this broker.
+        pub broker_permission: i32 = 6 => "brokerPermission", 0..=7;
+        /// MSG_REGION of send answers.
+        pub region_id: String = "DefaultRegion".to_owned() => "regionId";
+        /// File that run-time changes are written to: the `-c` file.
+        pub broker_config_path: String = String::new() => "brokerConfigPath";
+        /// Keys that cannot be changed at run time, besides a built-in list.
+        pub config_black_list: String = "configBlackList;brokerConfigPath".to_owned() => "configBlackList";
+        /// Connections without traffic for this many seconds are closed.
+        pub server_channel_max_idle_time_seconds: i32 = 120 => "serverChannelMaxIdleTimeSeconds", 1..=86_400;
+        /// How long a stopping broker lets requests in flight finish, in seconds.
+        pub shutdown_wait_time_seconds: i32 = 30 => "shutdownWaitTimeSeconds", 0..=3_600;
+
+        /// Whether a SEND to an unknown topic creates it.
+        pub auto_create_topic_enable: bool = true => "autoCreateTopicEnable";
+        /// Queues of TBW102, and so the most that automatic creation makes.
+        pub default_topic_queue_nums: i32 = 8 => "defaultTopicQueueNums", 1..=65_536;
+        /// Whether the topic named as the cluster is readable and writable.
+        pub cluster_topic_enable: bool = true => "clusterTopicEnable";
+        /// Whether the topic named as the broker is readable and writable.
+        pub broker_topic_enable: bool = true => "brokerTopicEnable";
+        /// Whether an unknown group is created by its first use.
+        pub auto_create_subscription_group: bool = true => "autoCreateSubscriptionGroup";
+        /// Whether CID_RMQ_SYS_ groups are created even if others are not.
+        pub enable_create_sys_group: bool = true => "enableCreateSysGroup";
+        /// Whether administrators are kept from changing system topics.
+        pub validate_system_topic_when_update_topic: bool = true => "validateSystemTopicWhenUpdateTopic";
+        /// Whether topics may have `message.type` MIXED.
+        pub enable_mixed_message_type: bool = false => "enableMixedMessageType";
+        /// Whether the trace topic is created at start.
+        pub trace_topic_enable: bool = false => "traceTopicEnable";
+        /// Name of the trace topic.
+        pub msg_trace_topic_name: String = "RMQ_SYS_TRACE_TOPIC".to_owned() => "msgTraceTopicName";
+        /// TRACE_ON of send answers.
+        pub trace_on: bool = true => "traceOn";
+        /// Whether consumers are told at once when their group changes.
+        pub notify_consumer_ids_changed_enable: bool = true => "notifyConsumerIdsChangedEnable";
+        /// Time between writes of consumerOffset.json.
+        pub flush_consumer_offset_interval: i32 = 5_000 => "flushConsumerOffsetInterval", 100..=i32::MAX;
+        /// Commits after which the data version of the offsets grows.
+        pub consumer_offset_update_version_step: i64 = 500 => "consumerOffsetUpdateVersionStep", 1..=i64::MAX;
+        /// Whether a reset of offsets is kept by the broker until the next pull.
+        pub use_server_side_reset_offset: bool = true => "useServerSideResetOffset";
+        /// Whether pulls without a result wait as long as the client allows.
+        pub long_polling_enable: bool = true => "longPollingEnable";
+        /// How long such pulls wait when `longPollingEnable` is off.
+        pub short_polling_time_mills: i64 = 1_000 => "shortPollingTimeMills", 1..=600_000;
+        /// Whether LITE_PULL_MESSAGE is served.
+        pub lite_pull_message_enable: bool = true => "litePullMessageEnable";
+        /// Clients without a heart-beat for this long are removed.
+        pub channel_expired_timeout: i64 = 120_000 => "channelExpiredTimeout", 1_000..=i64::MAX;
+        /// Whether SQL92 filters are allowed.
+        pub enable_property_filter: bool = false => "enablePropertyFilter";
+        /// Whether transactional messages are refused with NO_PERMISSION.
+        pub reject_transaction_message: bool = false => "rejectTransactionMessage";
+        /// Delays of levels 1, 2, …
+        pub message_delay_level: String =
+            "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned() => "messageDelayLevel";
+        /// Whether the timer topic is created.
+        pub timer_wheel_enable: bool = true => "timerWheelEnable";
+        /// Queues of the revive topic.
+        pub revive_queue_num: i32 = 8 => "reviveQueueNum", 1..=65_536;
+        /// Sends before this time, milliseconds since 1970, are refused.
+        pub start_accept_send_request_time_stamp: i64 = 0 => "startAcceptSendRequestTimeStamp", 0..=i64::MAX;
+
+        /// Directory of the store; empty means `store` in the home directory.
+        pub store_path_root_dir: String = String::new() => "storePathRootDir";
+        /// Directory of the commit log; empty means `commitlog` below the store.
+        pub store_path_commit_log: String = String::new() => "storePathCommitLog";
+        /// Size of a commit log file.
+        pub mapped_file_size_commit_log: i64 = 1_073_741_824 => "mappedFileSizeCommitLog", 4_096..=2_147_483_647;
+        /// Size of a consume queue file, rounded up to a multiple of 20.
+        pub mapped_file_size_consume_queue: i64 = 6_000_000 => "mappedFileSizeConsumeQueue", 20..=2_147_483_640;
+        /// Largest message body.
+        pub max_message_size: i32 = 4_194_304 => "maxMessageSize", 1..=16_777_215;
+        /// Whether a send waits for the disk.
+        pub flush_disk_type: FlushDiskType = FlushDiskType::Async => "flushDiskType";
+        /// How long a send waits for the disk.
+        pub sync_flush_timeout: i64 = 5_000 => "syncFlushTimeout", 1..=600_000;
+        /// Time between flushes of the commit log.
+        pub flush_interval_commit_log: i64 = 500 => "flushIntervalCommitLog", 1..=3_600_000;
+        /// Pages (4 KiB) that a timed flush of the commit log waits for.
+        pub flush_commit_log_least_pages: i32 = 4 => "flushCommitLogLeastPages", 0..=i32::MAX;
+        /// After this time any number of pages is flushed.
+        pub flush_commit_log_thorough_interval: i64 = 10_000 => "flushCommitLogThoroughInterval", 1..=3_600_000;
+        /// Time between flushes of consume queues.
+        pub flush_interval_consume_queue: i64 = 1_000 => "flushIntervalConsumeQueue", 1..=3_600_000;
+        /// Pages that a timed flush of consume queues waits for.
+        pub flush_consume_queue_least_pages: i32 = 2 => "flushConsumeQueueLeastPages", 0..=i32::MAX;
+        /// After this time any number of pages is flushed.
+        pub flush_consume_queue_thorough_interval: i64 = 60_000 => "flushConsumeQueueThoroughInterval", 1..=3_600_000;
+        /// Whether recovery checks the bodies' CRC.
+        pub check_crc_on_recover: bool = true => "checkCRCOnRecover";
+        /// The append lock held for longer than this refuses new sends.
+        pub os_page_cache_busy_time_out_mills: i64 = 1_000 => "osPageCacheBusyTimeOutMills", 1..=600_000;
+        /// Hours that commit log files are kept.
+        pub file_reserved_time: i32 = 72 => "fileReservedTime", 0..=876_000;
+        /// Hours of the day, separated by `;`, at which expired files are deleted.
+        pub delete_when: String = "04".to_owned() => "deleteWhen";
+        /// Above this disk use in percent expired files are deleted at any hour.
+        pub disk_max_used_space_ratio: i32 = 75 => "diskMaxUsedSpaceRatio", 1..=99;
+        /// Above this disk use in percent sends are refused.
+        pub disk_space_warning_level_ratio: i32 = 90 => "diskSpaceWarningLevelRatio", 1..=99;
+        /// Above this disk use in percent files are deleted even if they are not expired.
+        pub disk_space_clean_forcibly_ratio: i32 = 85 => "diskSpaceCleanForciblyRatio", 1..=99;
+        /// Whether files that are not expired may be deleted at all.
+        pub clean_file_forcibly_enable: bool = true => "cleanFileForciblyEnable";
+        /// Time between checks for files to delete.
+        pub clean_resource_interval: i64 = 10_000 => "cleanResourceInterval", 100..=86_400_000;
+        /// Pause between two deletions of commit log files.
+        pub delete_commit_log_files_interval: i64 = 100 => "deleteCommitLogFilesInterval", 0..=3_600_000;
+        /// Pause between two deletions of consume queue files.
+        pub delete_consume_queue_files_interval: i64 = 100 => "deleteConsumeQueueFilesInterval", 0..=3_600_000;
+        /// Files deleted in one round.
+        pub delete_file_batch_max: i32 = 10 => "deleteFileBatchMax", 1..=i32::MAX;
+        /// Bytes of a pull from memory.
+        pub max_transfer_bytes_on_message_in_memory: i32 = 262_144 => "maxTransferBytesOnMessageInMemory", 1..=i32::MAX;
+        /// Messages of a pull from memory.
+        pub max_transfer_count_on_message_in_memory: i32 = 32 => "maxTransferCountOnMessageInMemory", 1..=i32::MAX;
+        /// Bytes of a pull from disk.
+        pub max_transfer_bytes_on_message_in_disk: i32 = 65_536 => "maxTransferBytesOnMessageInDisk", 1..=i32::MAX;
+        /// Messages of a pull from disk.
+        pub max_transfer_count_on_message_in_disk: i32 = 8 => "maxTransferCountOnMessageInDisk", 1..=i32::MAX;
+        /// Share of the machine's memory, in percent, that counts as holding the log's end.
+        pub access_message_in_memory_max_ratio: i32 = 40 => "accessMessageInMemoryMaxRatio", 1..=100;
+        /// Bytes of consume queue entries that one pull looks through.
+        pub max_filter_message_size: i32 = 16_000 => "maxFilterMessageSize", 20..=i32::MAX;
+        /// What this broker is in its group.
+        pub broker_role: BrokerRole = BrokerRole::AsyncMaster => "brokerRole";
+        /// Copies, this one included, that a SYNC_MASTER waits for.
+        pub in_sync_replicas: i32 = 1 => "inSyncReplicas", 1..=i32::MAX;
+        /// Copies below which a master refuses sends.
+        pub min_in_sync_replicas: i32 = 1 => "minInSyncReplicas", 1..=i32::MAX;
+
+        /// Ours, not RocketMQ's: HTTP port of `/metrics`, `/livez` and `/readyz`; 0 means none. If
+        /// the default port is taken the broker goes on without, if a configured one is, it stops.
+        pub metrics_port: u16 = METRICS_PORT_DEFAULT => "metricsPort";
+        /// Ours: threads that own connections; 0 chooses by the number of CPUs.
+        pub io_threads: u16 = 0 => "ioThreads", 0..=64;
+        /// Ours: IP address written into records and message ids; empty means the environment's
+        /// POD_IP, else what `brokerIP1` resolves to, else a local address.
+        pub store_host: String = String::new() => "storeHost";
+    }
+}
+
+/// A `broker.conf` that was read: the effective configuration and what was left over.
+#[derive(Clone, Debug, Default)]
+pub struct LoadedConfig {
+    /// The effective configuration.
+    pub config: BrokerConfig,
+    /// Keys of the file that are accepted without effect, with their values.
+    pub without_effect: Vec<(String, String)>,
+    /// Keys of the file that nobody knows, with their values.
+    pub unknown: Vec<(String, String)>,
+}
+
+impl LoadedConfig {
+    /// The configuration without a file: defaults and the environment.
+    ///
+    /// # Errors
+    /// When the environment asks for something that is not allowed.
+    pub fn without_file() -> anyhow::Result<Self> {
+        Self::from_pairs(&[])
+    }
+
+    /// Reads a `broker.conf`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a value is invalid or asks for what this broker does not have.
+    pub fn from_file(path: &Path) -> anyhow::Result<Self> {
+        let bytes = std::fs::read(path)
+            .with_context(|| format!("cannot read configuration file {}", path.display()))?;
+        let mut loaded = Self::from_pairs(&config::parse_bytes(&bytes))
+            .with_context(|| format!("configuration file {}", path.display()))?;
+        if loaded.config.broker_config_path.is_empty() {
+            loaded.config.broker_config_path = path.display().to_string();
+        }
+        Ok(loaded)
+    }
+
+    /// Makes a configuration of the pairs of a file.
+    ///
+    /// # Errors
+    /// When a value is invalid or asks for what this broker does not have.
+    pub fn from_pairs(pairs: &[(String, String)]) -> anyhow::Result<Self> {
+        for (key, value) in pairs {
+            refused::check(key, value)?;
+        }
+        let (mut config, leftover) = BrokerConfig::from_properties(pairs)?;
+        let (without_effect, unknown) = pairs
+            .iter()
+            .filter(|(key, _)| leftover.contains(key))
+            .cloned()
+            .partition(|(key, _)| is_known_without_effect(key));
+        if config.namesrv_addr.is_empty()
+            && let Ok(from_environment) = std::env::var("NAMESRV_ADDR")
+        {
+            config.namesrv_addr = from_environment.trim().to_owned();
+        }
+        config.normalize()?;
+        Ok(Self { config, without_effect, unknown })
+    }
+}
+
+impl BrokerConfig {
+    /// Fills in what depends on other keys, and checks what no single key shows.
+    ///
+    /// # Errors
+    /// When keys contradict each other or ask for what this broker does not have.
+    pub fn normalize(&mut self) -> anyhow::Result<()> {
+        if self.broker_name.is_empty() {
+            self.broker_name = mapping::host_name();
+        }
+        refused::check_combination(self)?;
+        self.namesrv_addresses()?;
+        mapping::delete_hours(&self.delete_when)?;
+        if self.listen_port != 0 && self.listen_port <= 2 {
+            return Err(invalid("listenPort", self.listen_port, "0 or 3 to 65535").into());
+        }
+        Ok(())
+    }
+
+    /// The name servers of `namesrvAddr`.
+    ///
+    /// # Errors
+    /// When one of them is not `host:port`.
+    pub fn namesrv_addresses(&self) -> Result<Vec<String>, ConfigError> {
+        let addresses = self.namesrv_addr.split(';').map(str::trim).filter(|addr| !addr.is_empty());
+        addresses
+            .map(|addr| {
+                let port = addr.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+                match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
+                    Some(1..) => Ok(addr.to_owned()),
+                    _ => Err(invalid("namesrvAddr", addr, "host:port;host:port")),
+                }
+            })
+            .collect()
+    }
+
+    /// Whether `key` may not be changed at run time.
+    pub fn is_black_listed(&self, key: &str) -> bool {
+        const ALWAYS: [&str; 3] = ["brokerConfigPath", "configBlackList", "rocketmqHome"];
+        ALWAYS.contains(&key) || self.config_black_list.split(';').any(|listed| listed.trim() == key)
+    }
+
+    /// Directory of the store.
+    pub fn store_root(&self) -> PathBuf {
+        if self.store_path_root_dir.is_empty() {
+            let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
+            return Path::new(&home).join("store");
+        }
+        PathBuf::from(&self.store_path_root_dir)
+    }
+
+    /// Directory of topics.json, consumerOffset.json and the like.
+    pub fn config_dir(&self) -> PathBuf {
+        self.store_root().join("config")
+    }
+
+    /// Port that slaves connect to.
+    pub fn ha_port(&self, listen_port: u16) -> u16 {
+        match u16::try_from(self.ha_listen_port) {
+            Ok(port @ 1..) => port,
+            _ => listen_port.saturating_add(1),
+        }
+    }
+}
+
+fn invalid(key: &str, value: impl ToString, allowed: &str) -> ConfigError {
+    ConfigError { key: key.to_owned(), value: value.to_string(), allowed: allowed.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

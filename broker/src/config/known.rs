@@ -1,0 +1,149 @@
+//! RocketMQ's other keys: accepted so that existing files do not warn, without any effect here.
+//!
+//! They size Java's thread pools and buffers, belong to features that this broker does not have
+//! (switching one of those on is refused, see `refused.rs`), or are dead in Java too.
+
+/// Whether RocketMQ (4.9 to 5.3 and the branch after it) knows the key although it has no effect
+/// here.
+pub fn is_known_without_effect(key: &str) -> bool {
+    GROUPS.iter().any(|group| group.split_ascii_whitespace().any(|known| known == key))
+}
+
+const GROUPS: [&str; 9] = [NETWORK, THREADS, CONSUME, POP, TIMER, STORE, HA, SECURITY, METRICS];
+
+const NETWORK: &str = "
+    fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval
+    rmqAddressServerDomain rmqAddressServerSubGroup updateNameServerAddrPeriod forceRegister
+    compressedRegister enableSingleTopicRegister enableSplitRegistration splitRegistrationSize
+    compatibleWithOldNameSrv rocketmqHome messageStorePlugIn serverWorkerThreads
+    serverSelectorThreads serverCallbackExecutorThreads serverOnewaySemaphoreValue
+    serverAsyncSemaphoreValue serverSocketSndBufSize serverSocketRcvBufSize serverSocketBacklog
+    writeBufferHighWaterMark writeBufferLowWaterMark serverPooledByteBufAllocatorEnable
+    useEpollNativeSelector enableShutdownGracefully clientWorkerThreads
+    clientCallbackExecutorThreads connectTimeoutMillis clientChannelMaxIdleTimeSeconds
+    serverNettyWorkerGroupEnable channelNotActiveInterval clientSocketSndBufSize
+    clientSocketRcvBufSize clientPooledByteBufAllocatorEnable clientCloseSocketIfTimeout
+    clientOnewaySemaphoreValue clientAsyncSemaphoreValue useTLS socksProxyConfig
+    disableCallbackExecutor disableNettyWorkerGroup maxReconnectIntervalTimeSeconds
+    enableReconnectForGoAway scanAvailableNameSrv isScanAvailableNameSrv inBrokerContainer
+    isInBrokerContainer isBrokerContainer brokerContainer enableNetWorkFlowControl
+    enableFastChannelEventProcess printChannelGroups printChannelGroupsMinNum";
+
+const THREADS: &str = "
+    sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums
+    litePullMessageThreadPoolNums ackMessageThreadPoolNums processReplyMessageThreadPoolNums
+    queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums
+    consumerManageThreadPoolNums heartbeatThreadPoolNums endTransactionThreadPoolNums
+    loadBalanceProcessorThreadPoolNums sendThreadPoolQueueCapacity putThreadPoolQueueCapacity
+    pullThreadPoolQueueCapacity litePullThreadPoolQueueCapacity ackThreadPoolQueueCapacity
+    replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity adminBrokerThreadPoolQueueCapacity
+    clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
+    heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity
+    loadBalanceThreadPoolQueueCapacity brokerFastFailureEnable waitTimeMillsInSendQueue
+    waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue
+    waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    asyncSendEnable enableDetailStat accountStatsEnable accountStatsPrintZeroValues
+    autoDeleteUnusedStats maxStatsIdleTimeInMinutes commercialBaseCount commercialSizePerMsg
+    commercialEnable commercialTimerCount commercialTransCount commercialBigCount highSpeedMode
+    isolateLogEnable filterServerNums";
+
+const CONSUME: &str = "
+    clearRetryTopicWhenDeleteTopic realTimeNotifyConsumerChange flushConsumerOffsetHistoryInterval
+    delayOffsetUpdateVersionStep enableCleanExpiredOffset enableBroadcastOffsetStore
+    broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond rejectPullConsumerEnable
+    slaveReadEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
+    maxErrorRateOfBloomFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
+    filterSupportRetry enableCalcFilterBitMap lockInStrictMode subscriptionExpiredTimeout
+    storeReplyMessageEnable useStaticSubscription enableRegisterProducer
+    serverLoadBalancerEnable defaultMessageRequestMode defaultPopShareQueueNum
+    loadBalancePollNameServerInterval recallMessageEnable allowRecallWhenBrokerNotWriteable
+    transferMsgByHeap cleanOfflineBrokerInterval forwardTimeout coldCtrStrategyEnable
+    usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold enableLmqStats
+    configManagerVersion enableSplitMetadata splitMetadataSize";
+
+const POP: &str = "
+    popPollingSize popPollingMapSize maxPopPollingSize popLongPollingForceNotifyInterval
+    enablePopBufferMerge popCkStayBufferTime popCkStayBufferTimeOut popCkMaxBufferSize
+    popCkOffsetMaxQueueSize enablePopBatchAck enablePopLog initPopOffsetByCheckMsgInMem
+    retrieveMessageFromPopRetryTopicV1 enableRetryTopicV2 popFromRetryProbability reviveInterval
+    reviveMaxSlow reviveScanTime reviveAckWaitMs enableSkipLongAwaitingAck
+    popReviveMaxReturnSizePerRead popReviveMaxAttemptTimes skipWhenCKRePutReachMaxTimes
+    appendAckAsync appendCkAsync popResponseReturnActualRetryTopic enablePopMessageThreshold
+    popInflightMessageThreshold popConsumerFSServiceInit popConsumerKVServiceInit
+    popConsumerKVServiceEnable popConsumerKVServiceLog enableNotifyBeforePopCalculateLag
+    enableNotifyAfterPopOrderLockRelease popPollingMapExpireTimeSeconds";
+
+const TIMER: &str = "
+    transactionTimeOut transactionCheckMax transactionCheckInterval transactionOpMsgMaxSize
+    transactionOpBatchInterval transactionMetricFlushInterval flushDelayOffsetInterval
+    enableScheduleMessageStats enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit
+    scheduleAsyncDeliverMaxResendNum2Blocked maxDelayTime timerPrecisionMs timerMaxDelaySec
+    timerRollWindowSlot timerFlushIntervalMs timerGetMessageThreadNum timerPutMessageThreadNum
+    timerCongestNumEachSlot timerInterceptDelayLevel timerStopEnqueue timerStopDequeue
+    timerSkipUnknownError timerWarmEnable timerEnableDisruptor timerEnableRetryUntilSuccess
+    timerEnableCheckMetrics timerCheckMetricsWhen timerMetricSmallThreshold
+    timerProgressLogIntervalMs timerColdDataCheckIntervalMs mappedFileSizeTimerLog
+    disappearTimeAfterStart";
+
+const STORE: &str = "
+    readOnlyCommitLogStorePaths storePathDLedgerCommitLog storePathEpochFile
+    storePathBrokerIdentity storeType enableConsumeQueueExt mappedFileSizeConsumeQueueExt
+    bitMapLengthConsumeQueueExt mapperFileSizeBatchConsumeQueue maxTopicLength
+    autoMessageVersionOnTopicLen enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
+    flushCommitLogTimed commitIntervalCommitLog commitCommitLogLeastPages
+    commitCommitLogThoroughInterval transientStorePoolEnable transientStorePoolSize
+    fastFailIfNoBufferInStorePool wakeCommitWhenPutMessage wakeFlushWhenPutMessage
+    useReentrantLockWhenPutMessage useABSLock topicQueueLockNum maxAsyncPutMessageRequests
+    warmMapedFileEnable flushLeastPagesWhenWarmMapedFile mappedFileSwapEnable
+    maxRecoveryCommitlogFiles recoverConcurrently recoverThreadPoolNums duplicationEnable
+    destroyMapedFileIntervalForcibly redeleteHangedFileInterval travelCqFileNumWhenGetMessage
+    pullBatchMaxMessageCount diskFallRecorded messageIndexEnable messageIndexSafe maxHashSlotNum
+    maxIndexNum maxMsgsNumBatch defaultQueryMaxNum enableMultiDispatch enableLmq
+    maxLmqConsumeQueueNum enableCompaction compactionMappedFileSize compactionCqMappedFileSize
+    compactionScheduleInternal compactionThreadNum maxOffsetMapSize
+    enableBuildConsumeQueueConcurrently batchDispatchRequestThreadPoolNums offsetCheckInSlave
+    debugLockEnable coldDataFlowControlEnable coldDataScanEnable dataReadAheadEnable
+    readUnCommitted putMsgIndexHightWater maxBatchDeleteFilesNum dispatchCqThreads
+    dispatchCqCacheNum enableAsyncReput recheckReputOffsetFromCq correctLogicMinOffsetSleepInterval
+    correctLogicMinOffsetForceInterval commitLogForceSwapMapInterval commitLogSwapMapInterval
+    commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+    logicQueueSwapMapReserveFileNum cleanSwapedMapInterval searchBcqByCacheEnable
+    dispatchFromSenderThread maxConsumeQueueScan sampleCountThreshold sampleSteps
+    accessMessageInMemoryHotRatio putConsumeQueueDataByFileChannel
+    spinLockCollisionRetreatOptimalDegree cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec
+    memTableFlushIntervalMs realTimePersistRocksDBConfig enableRocksDBLog
+    rocksdbCQDoubleWriteEnable bottomMostCompressionTypeForConsumeQueueStore
+    rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
+    writeWithoutMmap enableRunningFlagsInFlush enableAcceleratedRecovery";
+
+const HA: &str = "
+    haMasterAddress haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
+    haMaxGapNotInSync haSlaveFallbehindMax slaveTimeout totalReplicas enableAutoInSyncReplicas
+    allAckInSyncStateSet haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
+    syncMasterFlushOffsetWhenStartup syncFromLastFile asyncLearner maxSlaveResendLength
+    maxChecksumRange replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold
+    enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId enableBatchPush
+    isEnableBatchPush enableSlaveActingMaster enableRemoteEscape skipPreOnline
+    brokerHeartbeatInterval brokerNotActiveTimeoutMillis sendHeartbeatTimeoutMillis
+    syncBrokerMemberGroupPeriod enableControllerMode controllerAddr fetchControllerAddrByDnsLookup
+    syncBrokerMetadataPeriod checkSyncStateSetPeriod syncControllerMetadataPeriod
+    controllerHeartBeatTimeoutMills brokerElectionPriority";
+
+const SECURITY: &str = "
+    aclEnable authenticationEnabled authorizationEnabled authenticationProvider
+    authenticationMetadataProvider authenticationStrategy authorizationProvider
+    authorizationMetadataProvider authorizationStrategy authenticationWhitelist
+    authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials
+    migrateAuthFromV1Enabled authConfigPath configName clusterName userCacheMaxNum
+    userCacheExpiredSecond userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond
+    aclCacheRefreshSecond statefulAuthenticationCacheMaxNum
+    statefulAuthenticationCacheExpiredSecond statefulAuthorizationCacheMaxNum
+    statefulAuthorizationCacheExpiredSecond";
+
+const METRICS: &str = "
+    metricsExporterType metricsOtelCardinalityLimit metricsGrpcExporterTarget
+    metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
+    metricLoggingExporterIntervalInMills metricsPromExporterPort metricsPromExporterHost
+    metricsLabel metricsInDelta estimateAccumulation enableConnectionMetrics
+    enableLagAndDlqMetrics enableMessageStoreMetrics enablePopMetrics enableRemotingMetrics
+    enableRequestMetrics enableStatsMetrics enableTransactionMetrics";

@@ -1,0 +1,62 @@
+//! Values that ask for something this broker does not have, where going on without it would lose
+//! messages, let strangers in, or write files that others cannot read. They stop the start.
+
+use rocketmq_protocol::config::{ConfigError, ConfigValue};
+
+use super::{BrokerConfig, BrokerRole, invalid};
+
+/// Checks a single pair of the file.
+///
+/// # Errors
+/// When the value asks for a missing feature.
+pub(super) fn check(key: &str, value: &str) -> Result<(), ConfigError> {
+    let value = value.trim();
+    let on = value.eq_ignore_ascii_case("true");
+    let allowed = match key {
+        "aclEnable" | "authenticationEnabled" | "authorizationEnabled" if on => {
+            "false: this broker has no access control yet and would let everybody in"
+        }
+        "enableDLegerCommitLog" | "enableControllerMode" | "enableSlaveActingMaster" if on => {
+            "false: this broker does not replicate yet"
+        }
+        "duplicationEnable" if on => "false: this broker does not replicate yet",
+        "enableLmq" | "enableMultiDispatch" if on => {
+            "false: this broker has no multi-dispatch queues yet"
+        }
+        "storeType" if !matches!(value, "" | "default") => {
+            "default: this broker has no RocksDB store"
+        }
+        _ => return Ok(()),
+    };
+    Err(invalid(key, value, allowed))
+}
+
+/// Checks keys that only together ask for a missing feature.
+///
+/// # Errors
+/// When they do.
+pub(super) fn check_combination(config: &BrokerConfig) -> Result<(), ConfigError> {
+    let masters = "ASYNC_MASTER or SYNC_MASTER: this broker does not replicate yet";
+    if config.broker_role == BrokerRole::Slave {
+        return Err(invalid("brokerRole", config.broker_role.text(), masters));
+    }
+    if config.broker_id != 0 {
+        let allowed = "0: this broker does not replicate yet, so it is a master";
+        return Err(invalid("brokerId", config.broker_id, allowed));
+    }
+    // With one copy RocketMQ's SYNC_MASTER does not wait either.
+    let waits = config.broker_role == BrokerRole::SyncMaster && config.in_sync_replicas > 1;
+    if waits || config.min_in_sync_replicas > 1 {
+        let (key, value) = if waits {
+            ("inSyncReplicas", config.in_sync_replicas)
+        } else {
+            ("minInSyncReplicas", config.min_in_sync_replicas)
+        };
+        return Err(invalid(key, value, "1: this broker does not replicate yet"));
+    }
+    if config.store_path_commit_log.contains(',') {
+        let allowed = "one directory: this broker does not spread the commit log yet";
+        return Err(invalid("storePathCommitLog", &config.store_path_commit_log, allowed));
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What every request handler shares: one value per broker, alive until the broker stops.
+//!
+//! Owns nothing but the parts; each part guards itself, so handlers on any thread use it through
+//! a plain reference. The order in which the parts start and stop is written in `broker.rs`.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rocketmq_store::Store;
+
+use crate::client_table::ClientTable;
+use crate::config::BrokerConfig;
+use crate::lock_table::LockTable;
+use crate::long_poll::LongPolls;
+use crate::metadata::consumer_offset::ConsumerOffsets;
+use crate::metadata::group::GroupTable;
+use crate::metadata::topic::TopicTable;
+use crate::metrics::BrokerMetrics;
+use crate::registration::Registration;
+use crate::runtime_info::RuntimeStats;
+
+/// The broker's shared state.
+pub struct BrokerState {
+    /// Effective configuration; replaced as a whole by UPDATE_BROKER_CONFIG.
+    pub config: ArcSwap<BrokerConfig>,
+    /// Who this broker is; fixed until it stops.
+    pub identity: Identity,
+    /// Messages on disk.
+    pub store: Arc<Store>,
+    /// Topic settings.
+    pub topics: TopicTable,
+    /// Subscription group settings.
+    pub groups: GroupTable,
+    /// Committed offsets of consumer groups.
+    pub offsets: ConsumerOffsets,
+    /// Live producers and consumers and their connections.
+    pub clients: ClientTable,
+    /// Queue locks of ordered consumption.
+    pub locks: LockTable,
+    /// Pulls that wait for messages.
+    pub long_polls: LongPolls,
+    /// Prometheus metrics.
+    pub metrics: Arc<BrokerMetrics>,
+    /// Figures of GET_BROKER_RUNTIME_INFO.
+    pub runtime_stats: RuntimeStats,
+    /// Registration at the name servers.
+    pub registration: Arc<Registration>,
+    /// Where slow work runs: `spawn` for waits, `spawn_blocking` for disk and administration.
+    pub runtime: tokio::runtime::Handle,
+    /// Set once, when the broker begins to stop: sends and pulls are refused from then on.
+    pub stopping: AtomicBool,
+    /// Serialises UPDATE_BROKER_CONFIG with the rewrite of the configuration file.
+    pub config_update: Mutex<ConfigFile>,
+}
+
+/// The addresses and names of this broker, resolved once at start.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// `host:port` registered at the name servers (`brokerIP1` and the listen port); may hold a
+    /// DNS name.
+    pub broker_addr: String,
+    /// `host:haPort` registered at the name servers (`brokerIP2` and `haListenPort`).
+    pub ha_addr: String,
+    /// IP address and port written into each record and message id.
+    pub store_host: SocketAddr,
+    /// Milliseconds since 1970 at which this process started serving.
+    pub boot_timestamp_ms: i64,
+}
+
+/// The configuration file, kept so that a run-time update can rewrite it.
+#[derive(Debug, Default)]
+pub struct ConfigFile {
+    /// The `-c` file; `None` when the broker was started without one.
+    pub path: Option<PathBuf>,
+    /// Keys of the file that this broker accepts without effect or does not know, kept on rewrite.
+    pub other: HashMap<String, String>,
+    /// Increased by every update, reported by GET_BROKER_CONFIG.
+    pub counter: i64,
+    /// Time of the last update, milliseconds since 1970.
+    pub timestamp_ms: i64,
+}
+
+impl BrokerState {
+    /// Whether the broker has begun to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
