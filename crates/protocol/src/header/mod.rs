@@ -5,6 +5,23 @@
 //! RocketMQ calls the request, with `Request` or `Response` behind it; a request without fields has
 //! no type. Decoding is lenient as to unknown fields and strict as to mandatory ones.
 
+pub mod auth;
+pub mod client;
+pub mod config;
+pub mod group;
+pub mod kv;
+pub mod message;
+pub mod offset;
+pub mod pop;
+pub mod pull;
+pub mod registration;
+pub mod replication;
+pub mod route;
+pub mod send;
+pub mod stats;
+pub mod topic;
+pub mod transaction;
+
 use std::borrow::Cow;
 
 use thiserror::Error;
