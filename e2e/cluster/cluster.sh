@@ -19,8 +19,7 @@ all_nodes_ready() {
 healthy() {
   [ -s "$KUBECONFIG" ] && exists || return 1
   # Nodes that were just started with their daemon need a moment.
-  local attempt
-  for attempt in $(seq 10); do
+  for _ in $(seq 10); do
     ! all_nodes_ready || return 0
     [ "$(docker ps -q --filter "label=io.x-k8s.kind.cluster=$CLUSTER_NAME" | wc -l)" = 3 ] || return 1
     sleep 1
@@ -28,14 +27,10 @@ healthy() {
   return 1
 }
 
-# The published image has Kubernetes in it but no kubectl for this machine.
-provide_kubectl() { command -v kubectl >/dev/null || "$CLUSTER_DIR/kube.sh"; }
-
 choose_image() {
   case ${NODE_IMAGE_SOURCE:-auto} in
     published)
       step "pull the published node image" docker pull -q "$PUBLISHED_NODE_IMAGE"
-      provide_kubectl
       image=$PUBLISHED_NODE_IMAGE
       ;;
     built)
@@ -44,8 +39,8 @@ choose_image() {
       image=$NODE_IMAGE
       ;;
     auto)
-      # Bytes that come at all come within this time; a registry out of reach may
-      # keep a client waiting for minutes.
+      # A registry out of reach may keep a client waiting for minutes: it is asked
+      # for a few bytes before the whole.
       if docker image inspect "$PUBLISHED_NODE_IMAGE" >/dev/null 2>&1 || published_is_within_reach; then
         NODE_IMAGE_SOURCE=published
       else
@@ -79,7 +74,6 @@ up() {
   "$CLUSTER_DIR/tools.sh"
   "$CLUSTER_DIR/dockerd.sh" start
   if healthy; then
-    provide_kubectl
     echo "  cluster $CLUSTER_NAME is running"
     return
   fi

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034 # the settings are used by those who source this
 # What the scripts here share: settings, progress and content keys. Sourced, never run.
 set -euo pipefail
 
@@ -25,7 +26,7 @@ step() {
   ("$@") >"$log" 2>&1 </dev/null &
   worker=$!
   while :; do
-    sleep 30 </dev/null >/dev/null 2>&1 &
+    sleep 30 >/dev/null 2>&1 &
     timer=$!
     status=0
     wait -n -p finished "$worker" "$timer" || status=$?

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds kind and helm from their Go modules into the cache's bin directory.
+# Provides kind, helm and kubectl: the first two built from their Go modules into
+# the cache's bin directory, kubectl too if this machine has none.
 . "$(dirname "$0")/lib.sh"
 
 # tool NAME MODULE VERSION: a symlink says which version bin/NAME is.
@@ -17,3 +18,4 @@ tool() {
 
 tool kind sigs.k8s.io/kind "$KIND_VERSION"
 tool helm helm.sh/helm/v3/cmd/helm "$HELM_VERSION"
+command -v kubectl >/dev/null || "$CLUSTER_DIR/kube.sh"
