@@ -2,6 +2,7 @@
 //!
 //! Keys that only tune the Java program's threads and buffers are known, kept and shown, and do nothing.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use rocketmq_protocol::config::ConfigError;
@@ -31,6 +32,16 @@ const WITHOUT_EFFECT: [&str; 21] = [
     "writeBufferLowWaterMark",
 ];
 
+rocketmq_protocol::config_enum! {
+    /// How metrics leave the process (`metricsExporterType`; RocketMQ's broker also has OTLP_GRPC and LOG).
+    pub enum MetricsExporter {
+        /// Not at all, and no health either.
+        Disable = "DISABLE",
+        /// Over HTTP, for Prometheus.
+        Prom = "PROM",
+    }
+}
+
 rocketmq_protocol::config! {
     /// The name server's configuration. Each field says what its key means; a value outside the range stops the start.
     pub struct NamesrvConfig {
@@ -38,8 +49,13 @@ rocketmq_protocol::config! {
         pub bind_address: String = "0.0.0.0".to_owned() => "bindAddress";
         /// Port of the remoting protocol; 0 takes any free one.
         pub listen_port: u16 = 9876 => "listenPort", 0..=65535;
-        /// Ours: port of `/livez`, `/readyz` and `/metrics` over HTTP, on the same address; 0 switches it off.
-        pub metrics_port: u16 = 5558 => "metricsPort", 0..=65535;
+        /// Whether `/livez`, `/readyz` and `/metrics` are served over HTTP. The Java name server has none of it; the
+        /// keys are those of the broker.
+        pub metrics_exporter_type: MetricsExporter = MetricsExporter::Prom => "metricsExporterType";
+        /// Address of that HTTP server.
+        pub metrics_prom_exporter_host: String = "0.0.0.0".to_owned() => "metricsPromExporterHost";
+        /// Its port; 0 takes any free one. Next to the broker's 5557, so that both fit on one machine.
+        pub metrics_prom_exporter_port: u16 = 5558 => "metricsPromExporterPort", 0..=65535;
         /// Home directory of the installation; shown, not used.
         pub rocketmq_home: String = std::env::var("ROCKETMQ_HOME").unwrap_or_default() => "rocketmqHome";
         /// File of the key-value configuration.
@@ -140,18 +156,24 @@ impl NamesrvConfig {
                 allowed: allowed.to_owned(),
             })
         };
-        if self.bind_address.parse::<std::net::IpAddr>().is_err() {
-            return refuse(
-                "bindAddress",
-                &self.bind_address,
-                "an IPv4 or IPv6 address of this machine, 0.0.0.0 for all",
-            );
+        for (key, address) in [
+            ("bindAddress", &self.bind_address),
+            ("metricsPromExporterHost", &self.metrics_prom_exporter_host),
+        ] {
+            if address.parse::<IpAddr>().is_err() {
+                return refuse(
+                    key,
+                    address,
+                    "an IPv4 or IPv6 address of this machine, 0.0.0.0 for all",
+                );
+            }
         }
-        if self.metrics_port != 0 && self.metrics_port == self.listen_port {
+        let http = self.metrics_exporter_type == MetricsExporter::Prom;
+        if http && self.listen_port != 0 && self.metrics_prom_exporter_port == self.listen_port {
             return refuse(
-                "metricsPort",
-                &self.metrics_port.to_string(),
-                "another port than listenPort, or 0 for none",
+                "metricsPromExporterPort",
+                &self.listen_port.to_string(),
+                "another port than listenPort",
             );
         }
         if self.enable_controller_in_namesrv {
@@ -165,6 +187,20 @@ impl NamesrvConfig {
             }
         }
         Ok(())
+    }
+
+    /// Where to listen; `None` for an address that `validate` refuses.
+    pub fn listen_addr(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.bind_address.parse().ok()?, self.listen_port))
+    }
+
+    /// Where to serve HTTP; `None` when that is switched off.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        if self.metrics_exporter_type == MetricsExporter::Disable {
+            return None;
+        }
+        let ip: IpAddr = self.metrics_prom_exporter_host.parse().ok()?;
+        Some(SocketAddr::new(ip, self.metrics_prom_exporter_port))
     }
 
     /// Which of these keys are known but do nothing here.
@@ -229,7 +265,8 @@ mod tests {
             ("enableControllerInNamesrv", "true"),
             ("kvConfigPath", ""),
             ("listenPort", "70000"),
-            ("metricsPort", "9876"),
+            ("metricsExporterType", "OTLP_GRPC"),
+            ("metricsPromExporterPort", "9876"),
             ("scanNotActiveBrokerInterval", "0"),
         ] {
             let text = refused(key, value);

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// RocketMQ name server.
 ///
 /// Logs go to standard error; RUST_LOG sets their level (default info).
-/// Health and metrics are served over HTTP on metricsPort: /livez, /readyz, /metrics.
+/// Health and metrics are served over HTTP on metricsPromExporterPort (5558): /livez, /readyz, /metrics.
 #[derive(Parser)]
 #[command(name = "namesrv", version)]
 struct Args {

@@ -4,7 +4,7 @@
 //! and `namesrv-background` (expiry, notices, HTTP). They stop in that order.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self as std_mpsc, Receiver, SyncSender};
@@ -38,7 +38,7 @@ pub enum StartError {
     #[error("{0}; set listenPort to a free port, or bindAddress to an address of this machine")]
     Listen(#[source] io::Error),
     /// The HTTP port cannot be had.
-    #[error("{0}; set metricsPort to a free port, or to 0 to do without")]
+    #[error("{0}; set metricsPromExporterPort to a free port, or metricsExporterType=DISABLE to do without")]
     Metrics(#[source] io::Error),
     /// The system gives no more threads.
     #[error("cannot start thread {name}: {source}")]
@@ -72,10 +72,8 @@ impl Namesrv {
     pub fn start(config: NamesrvConfig) -> Result<Self, StartError> {
         config.validate()?;
         let kv = KvTable::load(Path::new(&config.kv_config_path))?;
-        // `validate` has parsed it already.
-        let ip: IpAddr = config.bind_address.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let listen = SocketAddr::new(ip, config.listen_port);
-        let http = (config.metrics_port != 0).then(|| SocketAddr::new(ip, config.metrics_port));
+        let listen = config.listen_addr().expect("validate has parsed the address");
+        let http = config.http_addr();
         let idle = Duration::from_secs(config.server_channel_max_idle_time_seconds);
 
         let metrics = Arc::new(Metrics::default());
@@ -114,9 +112,14 @@ impl Namesrv {
         self.addr
     }
 
-    /// Where health and metrics are served, unless `metricsPort` is 0.
+    /// Where health and metrics are served, unless `metricsExporterType` is DISABLE.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.background.http_addr()
+    }
+
+    /// How many brokers are registered now.
+    pub fn broker_count(&self) -> usize {
+        self.state.routes.read().broker_count()
     }
 
     /// Socket reads, writes and frames since the start.

@@ -19,6 +19,8 @@ use rocketmq_protocol::body::data_version::DataVersion;
 use rocketmq_protocol::body::route::{QueueData, TopicQueueMappingInfo};
 use rocketmq_protocol::body::topic::TopicConfig;
 
+pub use query::UnitTopics;
+
 /// The id of a group's master.
 pub const MASTER_ID: i64 = 0;
 /// How long a broker may stay silent when it names no time of its own.

@@ -5,7 +5,7 @@ use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::fastjson;
 use rocketmq_protocol::header::route::{
     AddWritePermOfBrokerRequest, AddWritePermOfBrokerResponse, DeleteTopicInNamesrvRequest,
-    GetRouteInfoRequest, GetTopicsByClusterRequest, RegisterTopicRequest,
+    GetRouteinfoByTopicRequest, GetTopicsByClusterRequest, RegisterTopicInNamesrvRequest,
     WipeWritePermOfBrokerRequest, WipeWritePermOfBrokerResponse,
 };
 use rocketmq_protocol::response::Response;
@@ -15,7 +15,7 @@ use crate::kv_table::ORDER_TOPIC_CONFIG;
 use crate::route_table::UnitTopics;
 
 /// GET_ROUTEINFO_BY_TOPIC. The body is always strict JSON with quoted keys, which every client reads.
-pub(super) fn route(state: &State, head: &GetRouteInfoRequest<'_>) -> Response {
+pub(super) fn route(state: &State, head: &GetRouteinfoByTopicRequest<'_>) -> Response {
     let config = state.settings.get();
     let wait_ms = config.wait_seconds_for_service.saturating_mul(1000);
     if config.need_wait_for_service && state.now_ms() < wait_ms {
@@ -104,7 +104,7 @@ pub(super) fn delete_topic(state: &State, head: &DeleteTopicInNamesrvRequest<'_>
 /// REGISTER_TOPIC_IN_NAMESRV. RocketMQ answers success and does nothing when a group is unknown; here that is an error.
 pub(super) fn register_topic(
     state: &State,
-    head: &RegisterTopicRequest<'_>,
+    head: &RegisterTopicInNamesrvRequest<'_>,
     body: &[u8],
 ) -> Response {
     let route: TopicRouteData = match fastjson::from_slice(body) {
