@@ -1,0 +1,458 @@
+//! PULL_MESSAGE and LITE_PULL_MESSAGE: checks, the read, the answer, and the wait for new messages.
+//!
+//! A pull of messages that are in memory is answered inline on the connection's I/O thread. One that
+//! would read cold disk runs on a blocking thread. One that finds nothing new is held in
+//! [`crate::long_poll`] and pulled again once, with waiting disallowed, on the thread that dispatched
+//! the message it waited for. RocketMQ's `PullMessageProcessor` and `PullRequestHoldService`.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rocketmq_protocol::code::ResponseCode;
+use rocketmq_protocol::frame::{Frame, Ticket};
+use rocketmq_protocol::header::pull::{
+    PullMessageRequest, PullMessageResponse, SYS_FLAG_COMMIT_OFFSET, SYS_FLAG_SUBSCRIPTION,
+    SYS_FLAG_SUSPEND,
+};
+use rocketmq_protocol::subscription::{MessageModel, SubscriptionData};
+use rocketmq_remoting::{Connection, InFlight, Output};
+use rocketmq_store::{Arrival, ArrivalListener, GetLimits, GetResult, GetStatus};
+
+use crate::filter::TagFilter;
+use crate::long_poll::{self, Woken};
+use crate::metadata::topic::perm;
+use crate::state::BrokerState;
+
+/// Value of `forbiddenType` beside NO_PERMISSION: what refuses (`ForbiddenType`).
+#[derive(Clone, Copy)]
+enum Forbidden {
+    Broker = 1,
+    Group = 2,
+    Topic = 3,
+    Broadcast = 4,
+}
+
+/// A pull as the table of waiting pulls keeps it.
+pub struct HeldPull {
+    /// Where the answer goes.
+    pub conn: Arc<Connection>,
+    /// Topic.
+    pub topic: String,
+    /// Queue.
+    pub queue_id: i32,
+    /// First queue offset wanted.
+    pub queue_offset: i64,
+    /// When it is answered even though nothing came.
+    pub deadline: Instant,
+    /// Which messages it wants.
+    pub filter: TagFilter,
+    ticket: Ticket,
+    group: String,
+    count_max: usize,
+    topic_sys_flag: i32,
+    group_sys_flag: i32,
+    suggest: SuggestedBroker,
+    /// Keeps the request in its connection's in-flight bound while it waits.
+    _in_flight: InFlight,
+}
+
+/// Which broker of the group `suggestWhichBrokerId` names.
+#[derive(Clone, Copy)]
+struct SuggestedBroker {
+    in_pace: i64,
+    when_slow: i64,
+}
+
+/// A checked pull, ready to read.
+struct Pull<'a> {
+    ticket: Ticket,
+    topic: &'a str,
+    group: &'a str,
+    queue_id: i32,
+    queue_offset: i64,
+    count_max: usize,
+    filter: &'a TagFilter,
+    topic_sys_flag: i32,
+    group_sys_flag: i32,
+    suggest: SuggestedBroker,
+}
+
+/// Why a pull is refused: what the client is told.
+struct Refusal {
+    code: ResponseCode,
+    remark: String,
+    forbidden: Option<Forbidden>,
+}
+
+impl Refusal {
+    fn new(code: ResponseCode, remark: impl Into<String>) -> Refusal {
+        Refusal { code, remark: remark.into(), forbidden: None }
+    }
+
+    fn forbidden(kind: Forbidden, remark: impl Into<String>) -> Refusal {
+        let code = ResponseCode::NO_PERMISSION;
+        Refusal { code, remark: remark.into(), forbidden: Some(kind) }
+    }
+
+    fn write(&self, ticket: Ticket, out: &mut Output) {
+        let remark = Some(self.remark.as_str());
+        match self.forbidden {
+            Some(kind) => {
+                let ext = [("forbiddenType", (kind as i32).to_string())];
+                out.reply_header(ticket, self.code, remark, &ext);
+            }
+            None => out.reply_header(ticket, self.code, remark, &()),
+        }
+    }
+}
+
+/// Handles one pull request.
+pub fn pull(
+    state: &Arc<BrokerState>,
+    conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+    out: &mut Output,
+) {
+    let ticket = frame.ticket();
+    if let Err(refusal) = try_pull(state, conn, frame, out) {
+        refusal.write(ticket, out);
+    }
+}
+
+fn try_pull(
+    state: &Arc<BrokerState>,
+    conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+    out: &mut Output,
+) -> Result<(), Refusal> {
+    let request: PullMessageRequest<'_> = frame
+        .header()
+        .map_err(|error| Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string()))?;
+    let config = state.config.load();
+    if config.broker_permission & perm::READ == 0 {
+        let remark = format!("the broker[{}] pulling message is forbidden", config.broker_ip1);
+        return Err(Refusal::forbidden(Forbidden::Broker, remark));
+    }
+    let group = state.groups.get_or_create(&request.consumer_group).ok_or_else(|| {
+        let remark = format!("subscription group [{}] does not exist", request.consumer_group);
+        Refusal::new(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    })?;
+    if !group.consume_enable {
+        let remark = format!("subscription group no permission, {}", request.consumer_group);
+        return Err(Refusal::forbidden(Forbidden::Group, remark));
+    }
+    let topic = state.topics.get(&request.topic).ok_or_else(|| {
+        let remark = format!("topic[{}] not exist, apply first please!", request.topic);
+        Refusal::new(ResponseCode::TOPIC_NOT_EXIST, remark)
+    })?;
+    if topic.perm & perm::READ == 0 {
+        let remark = format!("the topic[{}] pulling message is forbidden", request.topic);
+        return Err(Refusal::forbidden(Forbidden::Topic, remark));
+    }
+    if request.queue_id < 0 || request.queue_id >= topic.read_queue_nums {
+        let remark = format!(
+            "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}] consumer:[{}]",
+            request.queue_id,
+            request.topic,
+            topic.read_queue_nums,
+            conn.remote_text()
+        );
+        return Err(Refusal::new(ResponseCode::INVALID_PARAMETER, remark));
+    }
+    let filter = filter_of(state, &request, group.consume_broadcast_enable)?;
+    let slave_read = config.slave_read_enable;
+    let pull = Pull {
+        ticket: frame.ticket(),
+        topic: &request.topic,
+        group: &request.consumer_group,
+        queue_id: request.queue_id,
+        queue_offset: request.queue_offset,
+        count_max: usize::try_from(request.max_msg_nums).unwrap_or(0).max(1),
+        filter: &filter,
+        topic_sys_flag: topic.topic_sys_flag,
+        group_sys_flag: group.group_sys_flag,
+        suggest: SuggestedBroker {
+            in_pace: if slave_read { group.broker_id } else { 0 },
+            when_slow: if slave_read { group.which_broker_when_consume_slowly } else { 0 },
+        },
+    };
+    if request.has_flag(SYS_FLAG_COMMIT_OFFSET) {
+        state.offsets.commit(pull.group, pull.topic, pull.queue_id, request.commit_offset);
+    }
+    if let Some(reset_to) = state.offsets.take_reset(pull.group, pull.topic, pull.queue_id) {
+        let (min_offset, max_offset) = queue_range(state, pull.topic, pull.queue_id);
+        let header = PullMessageResponse {
+            next_begin_offset: reset_to,
+            min_offset,
+            max_offset,
+            ..pull.response(false)
+        };
+        let code = ResponseCode::PULL_OFFSET_MOVED;
+        out.reply_header(pull.ticket, code, Some("OFFSET_RESET"), &header);
+        return Ok(());
+    }
+    let wait = request.has_flag(SYS_FLAG_SUSPEND).then(|| {
+        let wait_ms = match config.long_polling_enable {
+            true => request.suspend_timeout_millis,
+            false => config.short_polling_time_mills,
+        };
+        Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0).min(WAIT_MS_MAX))
+    });
+    pull.run(state, conn, wait, out);
+    Ok(())
+}
+
+/// Longest wait of a pull, whatever the client asks for: an hour. Clients ask for 15 to 30 s.
+const WAIT_MS_MAX: u64 = 3_600_000;
+
+/// The filter that a request brings, or the one its group registered by heart-beat.
+fn filter_of(
+    state: &BrokerState,
+    request: &PullMessageRequest<'_>,
+    broadcast_enabled: bool,
+) -> Result<TagFilter, Refusal> {
+    if request.has_flag(SYS_FLAG_SUBSCRIPTION) {
+        require_tags(request.expression_type.as_deref().unwrap_or_default())?;
+        let expression = request.subscription.as_deref().unwrap_or_default();
+        let parsed = SubscriptionData::from_tags(&request.topic, expression).map_err(|error| {
+            let remark = format!("parse the consumer's subscription failed: {error}");
+            Refusal::new(ResponseCode::SUBSCRIPTION_PARSE_FAILED, remark)
+        })?;
+        return Ok(TagFilter::new(&parsed));
+    }
+    let group = &*request.consumer_group;
+    let topic = &*request.topic;
+    let found = state.clients.with_consumers(group, |consumers| {
+        (consumers.message_model, consumers.subscriptions.get(topic).cloned())
+    });
+    let Some((message_model, subscription)) = found else {
+        let remark = format!("the consumer's group info not exist, group: {group}");
+        return Err(Refusal::new(ResponseCode::SUBSCRIPTION_NOT_EXIST, remark));
+    };
+    if !broadcast_enabled && message_model == MessageModel::Broadcasting {
+        let remark = format!("the consumer group[{group}] can not consume by broadcast way");
+        return Err(Refusal::forbidden(Forbidden::Broadcast, remark));
+    }
+    let Some(subscription) = subscription else {
+        let remark =
+            format!("the consumer's subscription not exist, group: {group}, topic: {topic}");
+        return Err(Refusal::new(ResponseCode::SUBSCRIPTION_NOT_EXIST, remark));
+    };
+    if subscription.sub_version < request.sub_version {
+        let remark = "the consumer's subscription not latest";
+        return Err(Refusal::new(ResponseCode::SUBSCRIPTION_NOT_LATEST, remark));
+    }
+    require_tags(&subscription.expression_type)?;
+    Ok(TagFilter::new(&subscription))
+}
+
+fn require_tags(expression_type: &str) -> Result<(), Refusal> {
+    match expression_type {
+        "" | "TAG" => Ok(()),
+        other => {
+            // What RocketMQ says with enablePropertyFilter=false.
+            let remark =
+                format!("The broker does not support consumer to filter message by {other}");
+            Err(Refusal::new(ResponseCode::SYSTEM_ERROR, remark))
+        }
+    }
+}
+
+fn queue_range(state: &BrokerState, topic: &str, queue_id: i32) -> (i64, i64) {
+    (state.store.min_queue_offset(topic, queue_id), state.store.max_queue_offset(topic, queue_id))
+}
+
+impl Pull<'_> {
+    /// Reads, and answers, waits, or leaves a cold read to a blocking thread. `wait` is how long it
+    /// may wait, if it may.
+    fn run(
+        &self,
+        state: &Arc<BrokerState>,
+        conn: &Arc<Connection>,
+        wait: Option<Duration>,
+        out: &mut Output,
+    ) {
+        if state.store.is_queue_position_cold(self.topic, self.queue_id, self.queue_offset) {
+            let held = self.to_held(conn, Duration::ZERO);
+            let blocking_state = Arc::clone(state);
+            state.runtime.spawn_blocking(move || held.resume(&blocking_state));
+            return;
+        }
+        let result = self.read(state);
+        let Some(wait) = wait.filter(|_| self.is_nothing_new(&result)) else {
+            self.answer(state, result, out);
+            return;
+        };
+        if let Err(refused) = state.long_polls.hold(self.to_held(conn, wait)) {
+            // The table is full: the client asks again at once, as if its wait were over.
+            drop(refused);
+            self.answer(state, result, out);
+            return;
+        }
+        // What arrived between the read and the hold woke nobody.
+        let max_offset = state.store.max_queue_offset(self.topic, self.queue_id);
+        if max_offset > self.queue_offset {
+            wake(state, state.long_polls.take_queue(self.topic, self.queue_id, max_offset));
+        }
+    }
+
+    fn read(&self, state: &BrokerState) -> GetResult {
+        let limits = GetLimits::count(self.count_max);
+        state.store.get_messages(self.topic, self.queue_id, self.queue_offset, limits, self.filter)
+    }
+
+    fn is_nothing_new(&self, result: &GetResult) -> bool {
+        response_code(result.status, self.queue_offset) == ResponseCode::PULL_NOT_FOUND
+    }
+
+    fn answer(&self, state: &BrokerState, result: GetResult, out: &mut Output) {
+        let code = response_code(result.status, self.queue_offset);
+        let header = PullMessageResponse {
+            next_begin_offset: result.next_begin_offset,
+            min_offset: result.min_offset,
+            max_offset: result.max_offset,
+            ..self.response(result.suggest_slave)
+        };
+        let found = result.message_count;
+        state.metrics.pulled(self.group, self.topic, found, result.bytes);
+        let remark = Some(result.status.name());
+        if code == ResponseCode::SUCCESS {
+            state.offsets.pulled(self.group, self.topic, self.queue_id, result.next_begin_offset);
+            out.reply_slices(self.ticket, code, remark, &header, result.messages);
+        } else {
+            out.reply_header(self.ticket, code, remark, &header);
+        }
+    }
+
+    fn response(&self, is_slow: bool) -> PullMessageResponse {
+        let suggest = self.suggest;
+        PullMessageResponse {
+            suggest_which_broker_id: if is_slow { suggest.when_slow } else { suggest.in_pace },
+            topic_sys_flag: Some(self.topic_sys_flag),
+            group_sys_flag: Some(self.group_sys_flag),
+            ..PullMessageResponse::default()
+        }
+    }
+
+    fn to_held(&self, conn: &Arc<Connection>, wait: Duration) -> HeldPull {
+        HeldPull {
+            conn: Arc::clone(conn),
+            topic: self.topic.to_owned(),
+            queue_id: self.queue_id,
+            queue_offset: self.queue_offset,
+            deadline: Instant::now() + wait,
+            filter: self.filter.clone(),
+            ticket: self.ticket,
+            group: self.group.to_owned(),
+            count_max: self.count_max,
+            topic_sys_flag: self.topic_sys_flag,
+            group_sys_flag: self.group_sys_flag,
+            suggest: self.suggest,
+            _in_flight: conn.hold(HELD_PULL_BYTES),
+        }
+    }
+}
+
+/// What a waiting pull counts in its connection's in-flight bound: about its memory.
+const HELD_PULL_BYTES: usize = 512;
+
+impl HeldPull {
+    /// Pulls again and answers whatever is found.
+    fn resume(self, state: &BrokerState) {
+        if self.conn.is_closed() {
+            return;
+        }
+        let pull = Pull {
+            ticket: self.ticket,
+            topic: &self.topic,
+            group: &self.group,
+            queue_id: self.queue_id,
+            queue_offset: self.queue_offset,
+            count_max: self.count_max,
+            filter: &self.filter,
+            topic_sys_flag: self.topic_sys_flag,
+            group_sys_flag: self.group_sys_flag,
+            suggest: self.suggest,
+        };
+        let mut out = Output::new();
+        pull.answer(state, pull.read(state), &mut out);
+        self.conn.send(out);
+    }
+}
+
+/// The response code of a read, as `PullMessageProcessor` chooses it.
+fn response_code(status: GetStatus, queue_offset: i64) -> ResponseCode {
+    match status {
+        GetStatus::Found => ResponseCode::SUCCESS,
+        GetStatus::NoMatchedMessage | GetStatus::MessageWasRemoving => {
+            ResponseCode::PULL_RETRY_IMMEDIATELY
+        }
+        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if queue_offset != 0 => {
+            ResponseCode::PULL_OFFSET_MOVED
+        }
+        GetStatus::NoMatchedLogicQueue
+        | GetStatus::NoMessageInQueue
+        | GetStatus::OffsetFoundNull
+        | GetStatus::OffsetOverflowOne => ResponseCode::PULL_NOT_FOUND,
+        GetStatus::OffsetOverflowBadly | GetStatus::OffsetTooSmall => {
+            ResponseCode::PULL_OFFSET_MOVED
+        }
+    }
+}
+
+fn wake(state: &BrokerState, woken: Woken) {
+    for held in woken {
+        held.resume(state);
+    }
+}
+
+/// Wakes waiting pulls at dispatch, on the dispatching thread: what they want was just written, so
+/// it is in memory.
+pub struct PullWaker(Weak<BrokerState>);
+
+impl PullWaker {
+    /// A waker for this broker; it does not keep the broker alive.
+    pub fn new(state: &Arc<BrokerState>) -> PullWaker {
+        PullWaker(Arc::downgrade(state))
+    }
+}
+
+impl ArrivalListener for PullWaker {
+    fn arrived(&self, batch: &[Arrival]) {
+        let Some(state) = self.0.upgrade() else { return };
+        if state.long_polls.is_empty() {
+            return;
+        }
+        for arrival in batch {
+            let woken = state.long_polls.take_arrived(
+                &arrival.topic,
+                arrival.queue_id,
+                arrival.next_queue_offset,
+                arrival.tags_code,
+            );
+            wake(&state, woken);
+        }
+    }
+}
+
+/// Answers waiting pulls at their deadlines, and those that the sweep concerns, until the broker
+/// stops.
+pub async fn answer_expired(state: Arc<BrokerState>) {
+    let mut next_sweep = Instant::now() + long_poll::SWEEP_INTERVAL;
+    loop {
+        state.long_polls.next_deadline(next_sweep).await;
+        let now = Instant::now();
+        wake(&state, state.long_polls.take_expired(now));
+        if now >= next_sweep {
+            next_sweep = now + long_poll::SWEEP_INTERVAL;
+            wake(&state, state.long_polls.take_passed());
+        }
+    }
+}
+
+/// Answers every waiting pull; when the broker stops.
+pub fn answer_all(state: &BrokerState) {
+    for held in state.long_polls.take_all() {
+        held.resume(state);
+    }
+}

@@ -1,0 +1,242 @@
+//! Pulls that found nothing new and wait for it: the table that dispatch wakes.
+//!
+//! Owns which pulls wait, until when, and which of them an arrival concerns. It runs no pull itself:
+//! what it hands out is pulled again by [`crate::handler::pull`], with waiting disallowed.
+//!
+//! A pull waits under its topic and queue. Three things end its wait: an arrival whose tag its filter
+//! lets through, its deadline, and the sweep. The sweep is RocketMQ's (`PullRequestHoldService`, every
+//! 5 s): a queue that grew only by messages the filter does not want wakes its pulls there, so that
+//! the consumer's offset moves on although nothing matches.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::handler::pull::HeldPull;
+
+/// Time between two sweeps, as in RocketMQ's `PullRequestHoldService`.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Pulls that are ready to run again.
+pub type Woken = SmallVec<[HeldPull; 4]>;
+
+/// The waiting pulls of one broker.
+pub struct LongPolls {
+    table: Mutex<Table>,
+    /// Equal to the number of pulls in `table`, so that an arrival sees without the lock that
+    /// nobody waits.
+    count: AtomicUsize,
+    count_max: usize,
+    deadline_moved: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    topics: HashMap<String, HashMap<i32, Vec<Waiting>, RandomState>, RandomState>,
+    /// Deadlines with the number of the pull that has it, so that equal deadlines stay apart.
+    deadlines: BTreeMap<(Instant, u64), (String, i32)>,
+    next_number: u64,
+}
+
+struct Waiting {
+    number: u64,
+    /// An arrival passed by that the filter did not want.
+    was_passed: bool,
+    pull: HeldPull,
+}
+
+impl LongPolls {
+    /// An empty table that holds at most `count_max` pulls.
+    pub fn new(count_max: usize) -> LongPolls {
+        LongPolls {
+            table: Mutex::default(),
+            count: AtomicUsize::new(0),
+            count_max,
+            deadline_moved: Notify::new(),
+        }
+    }
+
+    /// How many pulls wait.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether no pull waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Lets a pull wait.
+    ///
+    /// The caller looks at the queue once more afterwards: a message that arrived between its read
+    /// and this call woke nobody. See [`LongPolls::take_queue`].
+    ///
+    /// # Errors
+    ///
+    /// Gives the pull back when the table is full.
+    pub fn hold(&self, pull: HeldPull) -> Result<(), Box<HeldPull>> {
+        if self.len() >= self.count_max {
+            return Err(Box::new(pull));
+        }
+        let deadline = pull.deadline;
+        let mut table = self.table.lock();
+        let number = table.next_number;
+        table.next_number += 1;
+        let is_first_to_end =
+            table.deadlines.first_key_value().is_none_or(|(&(first, _), _)| deadline < first);
+        table.deadlines.insert((deadline, number), (pull.topic.clone(), pull.queue_id));
+        if !table.topics.contains_key(&pull.topic) {
+            table.topics.insert(pull.topic.clone(), HashMap::default());
+        }
+        if let Some(queues) = table.topics.get_mut(&pull.topic) {
+            let waiting = queues.entry(pull.queue_id).or_default();
+            waiting.push(Waiting { number, was_passed: false, pull });
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+        drop(table);
+        if is_first_to_end {
+            self.deadline_moved.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes the pulls that a message with `tags_code` wakes, and notes the message for the others.
+    /// `max_queue_offset` is the queue's maximum after it.
+    pub fn take_arrived(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        max_queue_offset: i64,
+        tags_code: i64,
+    ) -> Woken {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Woken::new();
+        }
+        self.take_where(topic, queue_id, |waiting| {
+            let is_new = max_queue_offset > waiting.pull.queue_offset;
+            let is_wanted = is_new && waiting.pull.filter.matches_code(tags_code);
+            waiting.was_passed |= is_new && !is_wanted;
+            is_wanted
+        })
+    }
+
+    /// Takes the pulls of a queue that start below `max_queue_offset`, whatever their filters.
+    pub fn take_queue(&self, topic: &str, queue_id: i32, max_queue_offset: i64) -> Woken {
+        self.take_where(topic, queue_id, |waiting| waiting.pull.queue_offset < max_queue_offset)
+    }
+
+    /// Takes the pulls whose deadline has passed.
+    pub fn take_expired(&self, now: Instant) -> Woken {
+        let mut table = self.table.lock();
+        let mut woken = Woken::new();
+        while let Some(entry) = table.deadlines.first_entry()
+            && entry.key().0 <= now
+        {
+            let (_, number) = *entry.key();
+            let (topic, queue_id) = entry.remove();
+            let taken =
+                table.remove_from_queue(&topic, queue_id, |waiting| waiting.number == number);
+            woken.extend(taken.into_iter().map(|waiting| waiting.pull));
+        }
+        self.count.fetch_sub(woken.len(), Ordering::AcqRel);
+        woken
+    }
+
+    /// Takes the pulls that arrivals passed by since they began to wait, and those whose
+    /// connection is gone.
+    pub fn take_passed(&self) -> Woken {
+        let queues: Vec<(String, i32)> = {
+            let table = self.table.lock();
+            let queues = table.topics.iter().flat_map(|(topic, queues)| {
+                let concerned = queues.iter().filter(|(_, waiting)| waiting.iter().any(is_due));
+                concerned.map(move |(&queue_id, _)| (topic.clone(), queue_id))
+            });
+            queues.collect()
+        };
+        let taken = queues
+            .iter()
+            .flat_map(|(topic, queue_id)| self.take_where(topic, *queue_id, |w| is_due(w)));
+        taken.collect()
+    }
+
+    /// Takes every pull; for the stop of the broker.
+    pub fn take_all(&self) -> Vec<HeldPull> {
+        let mut table = self.table.lock();
+        table.deadlines.clear();
+        let queues = std::mem::take(&mut table.topics);
+        let pulls: Vec<HeldPull> = queues
+            .into_values()
+            .flat_map(HashMap::into_values)
+            .flatten()
+            .map(|waiting| waiting.pull)
+            .collect();
+        self.count.fetch_sub(pulls.len(), Ordering::AcqRel);
+        pulls
+    }
+
+    /// Returns at the next deadline, at the latest at `until`.
+    pub async fn next_deadline(&self, until: Instant) {
+        loop {
+            let moved = self.deadline_moved.notified();
+            let first = self.table.lock().deadlines.first_key_value().map(|(&(first, _), _)| first);
+            let wake_at = first.map_or(until, |first| first.min(until));
+            tokio::select! {
+                () = tokio::time::sleep_until(wake_at.into()) => return,
+                () = moved => {}
+            }
+        }
+    }
+
+    fn take_where(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        is_taken: impl FnMut(&mut Waiting) -> bool,
+    ) -> Woken {
+        let mut table = self.table.lock();
+        let taken = table.remove_from_queue(topic, queue_id, is_taken);
+        for waiting in &taken {
+            table.deadlines.remove(&(waiting.pull.deadline, waiting.number));
+        }
+        self.count.fetch_sub(taken.len(), Ordering::AcqRel);
+        taken.into_iter().map(|waiting| waiting.pull).collect()
+    }
+}
+
+fn is_due(waiting: &Waiting) -> bool {
+    waiting.was_passed || waiting.pull.conn.is_closed()
+}
+
+impl Table {
+    /// Removes the waiting pulls of a queue that `is_taken` says, and the queue if it is empty then.
+    fn remove_from_queue(
+        &mut self,
+        topic: &str,
+        queue_id: i32,
+        mut is_taken: impl FnMut(&mut Waiting) -> bool,
+    ) -> SmallVec<[Waiting; 4]> {
+        let mut taken = SmallVec::new();
+        let Some(queues) = self.topics.get_mut(topic) else { return taken };
+        let Some(waiting) = queues.get_mut(&queue_id) else { return taken };
+        let mut at = 0;
+        while at < waiting.len() {
+            if is_taken(&mut waiting[at]) {
+                taken.push(waiting.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        if waiting.is_empty() {
+            queues.remove(&queue_id);
+            if queues.is_empty() {
+                self.topics.remove(topic);
+            }
+        }
+        taken
+    }
+}
