@@ -2,6 +2,7 @@
 //!
 //! `docs/wire-protocol.md` draws the frame to the byte and says where each header is declared.
 
+pub mod body;
 pub mod code;
 pub mod config;
 pub mod ext;
@@ -14,4 +15,5 @@ pub mod language;
 pub mod message;
 pub mod names;
 pub mod response;
+pub mod subscription;
 pub mod version;
