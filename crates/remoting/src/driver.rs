@@ -8,8 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rocketmq_protocol::frame::{self, Frame, FrameError};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
@@ -27,6 +29,8 @@ const READ_BYTES_MIN: usize = 8 * 1024;
 const BATCH_FRAMES_MAX: usize = 256;
 /// Write buffer that a quiet connection may keep.
 const KEEP_BYTES_MAX: usize = 64 * 1024;
+/// How long a peer has to close its side after we closed ours.
+const LINGER: Duration = Duration::from_millis(500);
 /// First byte of a TLS ClientHello record.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -44,9 +48,21 @@ pub(crate) struct Driver<S: Service> {
     batch: Vec<Frame<'static>>,
     seen_bytes: bool,
     paused: bool,
+    stage: Stage,
     tick: Pin<Box<Sleep>>,
     last_activity: Instant,
     _on_end: Box<dyn Send>,
+}
+
+/// How far the connection's end has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    /// Nothing more is read; what is gathered still goes out.
+    Finishing,
+    /// Our side is shut. The peer's bytes are read and dropped for a moment: closing with unread bytes
+    /// would reset the connection, and the peer could lose the answers.
+    Lingering,
 }
 
 /// What a round of reading brought.
@@ -80,6 +96,7 @@ impl<S: Service> Driver<S> {
             batch: Vec::new(),
             seen_bytes: false,
             paused: false,
+            stage: Stage::Serving,
             tick,
             last_activity: now,
             _on_end: on_end,
@@ -102,19 +119,25 @@ impl<S: Service> Driver<S> {
             }
             match wish {
                 Wish::Serve => {}
-                Wish::Drain => {
-                    if none_held && self.out.is_empty() {
-                        return Poll::Ready(());
-                    }
+                Wish::Drain if self.stage == Stage::Serving => {
                     self.conn.want_release(true);
-                    if none_held != (self.conn.held_requests() == 0) {
+                    if none_held {
+                        self.stage = Stage::Finishing;
+                    } else if self.conn.held_requests() == 0 {
                         continue;
                     }
                 }
+                Wish::Drain => {}
                 Wish::Close => return Poll::Ready(()),
             }
-            let read =
-                if wish == Wish::Serve && self.may_read() { self.read(cx) } else { Read::Nothing };
+            if self.stage == Stage::Finishing && self.out.is_empty() {
+                self.linger(cx);
+            }
+            if self.stage == Stage::Lingering {
+                return self.poll_linger(cx);
+            }
+            let serving = wish == Wish::Serve && self.stage == Stage::Serving;
+            let read = if serving && self.may_read() { self.read(cx) } else { Read::Nothing };
             match read {
                 Read::Bytes => continue,
                 Read::End => return Poll::Ready(()),
@@ -125,6 +148,25 @@ impl<S: Service> Driver<S> {
             }
             if !self.keep_alive() {
                 return Poll::Ready(());
+            }
+        }
+    }
+
+    fn linger(&mut self, cx: &mut Context<'_>) {
+        // Shutting a socket down does not wait, and when it fails there is nothing to linger for.
+        let _ = Pin::new(&mut self.socket).poll_shutdown(cx);
+        self.stage = Stage::Lingering;
+        self.tick.as_mut().reset(Instant::now() + LINGER);
+    }
+
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.input.clear();
+            self.input.reserve(READ_BYTES_MIN);
+            match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input) {
+                Poll::Ready(Ok(n)) if n > 0 => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.tick.as_mut().poll(cx),
             }
         }
     }
@@ -266,7 +308,7 @@ impl<S: Service> Driver<S> {
         if let Some(error) = broken {
             self.report_broken(at, &error);
             // Answers of the whole frames before the broken one still go out.
-            self.conn.close();
+            self.stage = Stage::Finishing;
         }
         if at == self.input.len() {
             self.input.clear();

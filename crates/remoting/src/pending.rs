@@ -94,7 +94,8 @@ impl Pending {
     }
 
     /// Requests that wait.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.calls.lock().by_opaque.len()
     }
 }
