@@ -40,8 +40,7 @@ impl Background {
         http: Option<SocketAddr>,
     ) -> Result<Self, StartError> {
         let thread_error = |source| StartError::Thread { name: THREAD_NAME, source };
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(thread_error)?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(thread_error)?;
         let http = match http {
             Some(addr) => Some(serve_http(&runtime, addr, &state).map_err(StartError::Metrics)?),
             None => None,

@@ -177,7 +177,11 @@ impl NamesrvConfig {
             );
         }
         if self.enable_controller_in_namesrv {
-            return refuse("enableControllerInNamesrv", "true", "false (there is no controller here)");
+            return refuse(
+                "enableControllerInNamesrv",
+                "true",
+                "false (there is no controller here)",
+            );
         }
         for (key, path) in
             [("kvConfigPath", &self.kv_config_path), ("configStorePath", &self.config_store_path)]

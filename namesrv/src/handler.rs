@@ -184,9 +184,7 @@ impl Handler {
         let outcome = match self.dispatch(conn, request) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => {
-                self.state
-                    .metrics
-                    .answered(ticket.code, ResponseCode::REQUEST_CODE_NOT_SUPPORTED);
+                self.state.metrics.answered(ticket.code, ResponseCode::REQUEST_CODE_NOT_SUPPORTED);
                 out.reply_unsupported(ticket);
                 return;
             }

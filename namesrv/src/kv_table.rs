@@ -118,7 +118,8 @@ mod tests {
     fn a_file_that_the_java_name_server_wrote_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kvConfig.json");
-        std::fs::write(&path, r#"{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:4"}}}"#).unwrap();
+        std::fs::write(&path, r#"{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:4"}}}"#)
+            .unwrap();
         let kv = KvTable::load(&path).unwrap();
         assert_eq!(kv.get(ORDER_TOPIC_CONFIG, "T").as_deref(), Some("broker-a:4"));
     }

@@ -1,13 +1,13 @@
 //! RocketMQ's name server: brokers register here, clients ask where a topic's queues are.
 //!
-//! - [`config`]: namesrv.conf
-//! - [`namesrv`]: the running server, its threads and its stop
-//! - `handler`: requests, by code
-//! - [`route_table`]: who is where (pure)
-//! - [`kv_table`]: key-value configuration and its file
-//! - `settings`: the running configuration
-//! - `background`: expiry, notices, health and metrics
-//! - [`safe_file`]: small files that survive a crash
+//! - [`config`] – namesrv.conf
+//! - [`namesrv`] – the running server, its threads and its stop
+//! - `handler` – requests, by code
+//! - [`route_table`] – who is where (pure)
+//! - [`kv_table`] – key-value configuration and its file
+//! - `settings` – the running configuration
+//! - `background` – expiry, notices, health and metrics
+//! - [`safe_file`] – small files that survive a crash
 
 #![forbid(unsafe_code)]
 

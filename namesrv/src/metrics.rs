@@ -67,7 +67,9 @@ impl Metrics {
 
     /// Sets the sizes of the route table.
     pub(crate) fn table(&self, brokers: usize, groups: usize, topics: usize) {
-        for (gauge, size) in [(&self.brokers, brokers), (&self.groups, groups), (&self.topics, topics)] {
+        for (gauge, size) in
+            [(&self.brokers, brokers), (&self.groups, groups), (&self.topics, topics)]
+        {
             gauge.set(i64::try_from(size).unwrap_or(i64::MAX));
         }
     }

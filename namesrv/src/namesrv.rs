@@ -38,7 +38,9 @@ pub enum StartError {
     #[error("{0}; set listenPort to a free port, or bindAddress to an address of this machine")]
     Listen(#[source] io::Error),
     /// The HTTP port cannot be had.
-    #[error("{0}; set metricsPromExporterPort to a free port, or metricsExporterType=DISABLE to do without")]
+    #[error(
+        "{0}; set metricsPromExporterPort to a free port, or metricsExporterType=DISABLE to do without"
+    )]
     Metrics(#[source] io::Error),
     /// The system gives no more threads.
     #[error("cannot start thread {name}: {source}")]
@@ -78,8 +80,7 @@ impl Namesrv {
 
         let metrics = Arc::new(Metrics::default());
         let (notices, notices_in) = mpsc::channel(NOTICES_MAX);
-        let state =
-            Arc::new(State::new(kv, Settings::new(config), Arc::clone(&metrics), notices));
+        let state = Arc::new(State::new(kv, Settings::new(config), Arc::clone(&metrics), notices));
         let background = Background::start(Arc::clone(&state), notices_in, http)?;
         let (jobs, jobs_in) = std_mpsc::sync_channel(ADMIN_JOBS_MAX);
         let admin = start_admin(Arc::clone(&state), jobs_in)?;
@@ -144,10 +145,7 @@ impl Drop for Namesrv {
     }
 }
 
-fn start_admin(
-    state: Arc<State>,
-    jobs: Receiver<AdminWork>,
-) -> Result<JoinHandle<()>, StartError> {
+fn start_admin(state: Arc<State>, jobs: Receiver<AdminWork>) -> Result<JoinHandle<()>, StartError> {
     let name = "namesrv-admin";
     let run = move || {
         while let Ok(AdminWork::Request(job)) = jobs.recv() {

@@ -169,7 +169,8 @@ impl RouteTable {
         connection: u64,
     ) -> Registered {
         let r = registration;
-        let occupant = self.groups.get(&r.broker_name).and_then(|g| g.addrs.get(&r.broker_id)).cloned();
+        let occupant =
+            self.groups.get(&r.broker_name).and_then(|g| g.addrs.get(&r.broker_id)).cloned();
         let taken_by_other = occupant.as_ref().is_some_and(|addr| *addr != r.broker_addr);
 
         if taken_by_other && self.occupant_is_newer(occupant.as_deref(), r) {
@@ -195,7 +196,7 @@ impl RouteTable {
 
         let known = self.live.get(&r.broker_addr);
         let known_connection = known.map_or(0, |live| live.connection);
-        let known_version = known.map(|live| live.data_version.clone());
+        let known_version = known.map(|live| live.data_version);
         let whole_table_is_new = known_version.as_ref() != Some(&r.data_version);
 
         let group = self.groups.entry(r.broker_name.clone()).or_default();
@@ -260,7 +261,13 @@ impl RouteTable {
 
     /// Takes the topics a registration lists. A topic the table lacks is always taken; one it has is replaced only when
     /// the broker's table changed, so that a wiped write permission survives the next periodic registration.
-    fn take_topics(&mut self, r: &Registration, rules: RegisterRules, changed: bool, strip_write: bool) {
+    fn take_topics(
+        &mut self,
+        r: &Registration,
+        rules: RegisterRules,
+        changed: bool,
+        strip_write: bool,
+    ) {
         if rules.delete_missing_topics && r.topics.len() > 1 && r.mappings.is_empty() {
             self.topics.retain(|topic, queues| {
                 if !r.topics.contains_key(topic) {
@@ -273,7 +280,8 @@ impl RouteTable {
         for (topic, config) in &r.topics {
             let queues = self.topics.entry(topic.clone()).or_default();
             if changed || !queues.contains_key(&r.broker_name) {
-                queues.insert(r.broker_name.clone(), queue_data(&r.broker_name, config, strip_write));
+                queues
+                    .insert(r.broker_name.clone(), queue_data(&r.broker_name, config, strip_write));
             }
         }
         if changed {
@@ -386,7 +394,9 @@ impl RouteTable {
     /// # Errors
     /// The name of the first group that is not registered.
     pub fn register_topic(&mut self, topic: &str, queues: Vec<QueueData>) -> Result<(), String> {
-        if let Some(unknown) = queues.iter().find(|queue| !self.groups.contains_key(&queue.broker_name)) {
+        if let Some(unknown) =
+            queues.iter().find(|queue| !self.groups.contains_key(&queue.broker_name))
+        {
             return Err(unknown.broker_name.clone());
         }
         if !queues.is_empty() {
@@ -452,7 +462,9 @@ impl RouteTable {
     fn drop_mappings_without_topic(&mut self) {
         let topics = &self.topics;
         self.mappings.retain(|topic, by_broker| {
-            by_broker.retain(|name, _| topics.get(topic).is_some_and(|queues| queues.contains_key(name)));
+            by_broker.retain(|name, _| {
+                topics.get(topic).is_some_and(|queues| queues.contains_key(name))
+            });
             !by_broker.is_empty()
         });
     }
@@ -478,8 +490,7 @@ impl RouteTable {
             return None;
         }
         let (min_broker_id, min_broker_addr) = group.addrs.iter().next()?;
-        let ha_broker_addr =
-            self.live.get(min_broker_addr).map(|live| live.ha_server_addr.clone());
+        let ha_broker_addr = self.live.get(min_broker_addr).map(|live| live.ha_server_addr.clone());
         let tell: Vec<String> = group
             .addrs
             .iter()
@@ -506,13 +517,14 @@ impl RouteTable {
 fn recorded_version(known: Option<DataVersion>, r: &Registration) -> DataVersion {
     match known {
         Some(known) if r.topics.len() == 1 && !follows(&known, &r.data_version) => known,
-        _ => r.data_version.clone(),
+        _ => r.data_version,
     }
 }
 
 fn follows(known: &DataVersion, new: &DataVersion) -> bool {
     new == known
-        || (new.state_version == known.state_version && new.counter == known.counter.wrapping_add(1))
+        || (new.state_version == known.state_version
+            && new.counter == known.counter.wrapping_add(1))
 }
 
 fn queue_data(broker_name: &str, config: &TopicConfig, strip_write: bool) -> QueueData {

@@ -10,7 +10,8 @@ use crate::config::NamesrvConfig;
 use crate::safe_file::{self, FileError};
 
 /// Keys that no request may change, whatever `configBlackList` says (RocketMQ's Configuration).
-const NEVER_CHANGED: [&str; 4] = ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"];
+const NEVER_CHANGED: [&str; 4] =
+    ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"];
 
 /// Why a change was refused; the running configuration is then as before.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,8 @@
 //! The recording keeps the first exchange of each kind only, so some registrations are missing from it; a route of a
 //! topic that no recorded registration names cannot be compared.
 
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
 mod raw;
 
 use std::collections::BTreeSet;
@@ -18,7 +20,8 @@ use serde_json::Value;
 
 #[derive(Deserialize)]
 struct Line {
-    pair: Option<i64>,
+    /// A number; other marks in scenarios that are no requests and answers.
+    pair: Option<Value>,
     scenario: String,
     from: String,
     to: String,
@@ -34,7 +37,10 @@ struct Exchange {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 fn exchanges() -> Vec<Exchange> {
@@ -48,7 +54,7 @@ fn exchanges() -> Vec<Exchange> {
             .find(|other| other.pair == line.pair && other.from == "name server")
             .expect("each request of the recording is answered");
         exchanges.push(Exchange {
-            pair: line.pair.expect("a request has a pair"),
+            pair: line.pair.as_ref().and_then(Value::as_i64).expect("a request has a pair"),
             scenario: line.scenario.clone(),
             request: unhex(&line.hex),
             response: unhex(&response.hex),
@@ -108,10 +114,15 @@ fn the_answers_equal_those_of_the_java_name_server() {
         compared += 1;
         match code {
             RequestCode::GET_ALL_TOPIC_LIST_FROM_NAMESERVER => {
-                let ours: BTreeSet<String> = sorted(&answer.json()["topicList"]).into_iter().collect();
+                let ours: BTreeSet<String> =
+                    sorted(&answer.json()["topicList"]).into_iter().collect();
                 let theirs = sorted(&body_json(expected.body).unwrap()["topicList"]);
                 assert_eq!(ours, topics, "{name}");
-                assert!(theirs.iter().all(|t| ours.contains(t)), "{name}: {ours:?} {theirs:?}");
+                // mqadmin's own topics came in registrations of one topic each, all but the first kind not recorded.
+                let unseen = theirs.iter().filter(|topic| !topic.starts_with("AdmT_"));
+                let unseen: Vec<_> = unseen.filter(|topic| !ours.contains(*topic)).collect();
+                assert!(unseen.is_empty(), "{name}: {unseen:?}");
+                assert!(ours.iter().all(|topic| theirs.contains(topic)), "{name}");
             }
             RequestCode::WIPE_WRITE_PERM_OF_BROKER | RequestCode::ADD_WRITE_PERM_OF_BROKER => {
                 assert_eq!(answer.ext.len(), expected.ext.len(), "{name}");

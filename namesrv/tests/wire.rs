@@ -1,5 +1,7 @@
 //! The name server over raw sockets: each request as a broker, client or tool sends it.
 
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
 mod raw;
 
 use std::io::Write as _;
@@ -124,7 +126,12 @@ fn a_oneway_request_is_done_and_not_answered() {
     let mut raw = server.connect();
     raw.register(&Broker::new("a", 0, "h:1")).ok();
     raw.send(RequestCode::DELETE_TOPIC_IN_NAMESRV, &[("topic", "T")], b"", 2);
-    raw.send(RequestCode::PUT_KV_CONFIG, &[("namespace", "n"), ("key", "k"), ("value", "v")], b"", 2);
+    raw.send(
+        RequestCode::PUT_KV_CONFIG,
+        &[("namespace", "n"), ("key", "k"), ("value", "v")],
+        b"",
+        2,
+    );
     assert_eq!(raw.route("T").code, ResponseCode::TOPIC_NOT_EXIST);
     let mut other = server.connect();
     eventually("the value is there", || {
@@ -384,7 +391,10 @@ fn configuration_is_shown_changed_written_and_guarded() {
     update(&mut raw, "waitSecondsForService=7").ok();
     let path = server.dir.path().join("namesrv.conf");
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(written.contains("waitSecondsForService=7\n") && written.contains("orderMessageEnable=true\n"));
+    assert!(
+        written.contains("waitSecondsForService=7\n")
+            && written.contains("orderMessageEnable=true\n")
+    );
     let previous = std::fs::read_to_string(path.with_extension("conf.bak")).unwrap();
     assert!(previous.contains("waitSecondsForService=45\n"), "{previous}");
 

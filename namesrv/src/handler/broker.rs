@@ -28,13 +28,11 @@ pub(super) fn register(state: &State, conn: &Arc<Connection>, request: &Frame<'_
         Err(refusal) => return refusal,
     };
     let config = state.settings.get();
-    let rules = RegisterRules {
-        delete_missing_topics: config.delete_topic_with_broker_registration,
-    };
+    let rules =
+        RegisterRules { delete_missing_topics: config.delete_topic_with_broker_registration };
     // Before the table changes, so that a close that comes next finds the connection.
     state.broker_connections.lock().insert(conn.id(), Arc::clone(conn));
-    let registered =
-        state.routes.write().register(&registration, rules, state.now_ms(), conn.id());
+    let registered = state.routes.write().register(&registration, rules, state.now_ms(), conn.id());
     match registered {
         Registered::Accepted { master_addr, ha_server_addr, min_id_change } => {
             if let Some(change) = min_id_change {
@@ -79,7 +77,9 @@ fn read_registration(request: &Frame<'_>) -> Result<Registration, Response> {
         if value.trim().is_empty() {
             return Err(Response::error(
                 ResponseCode::SYSTEM_ERROR,
-                format!("registration refused: {field} is empty, set it in the broker's configuration"),
+                format!(
+                    "registration refused: {field} is empty, set it in the broker's configuration"
+                ),
             ));
         }
     }
@@ -102,13 +102,17 @@ fn read_registration(request: &Frame<'_>) -> Result<Registration, Response> {
         // A broker older than 3.0.11 registers without filter servers and may send no body at all.
         return Ok(registration);
     }
-    let body = RegisterBrokerBody::decode(request.body, head.compressed, request.version)
-        .map_err(|error| {
+    let body = RegisterBrokerBody::decode(request.body, head.compressed, request.version).map_err(
+        |error| {
             Response::error(
                 ResponseCode::SYSTEM_ERROR,
-                format!("registration body of {} not understood: {error}", registration.broker_name),
+                format!(
+                    "registration body of {} not understood: {error}",
+                    registration.broker_name
+                ),
             )
-        })?;
+        },
+    )?;
     let table = body.topic_config_serialize_wrapper;
     registration.data_version = table.data_version;
     registration.topics = table.topic_config_table;
@@ -138,8 +142,7 @@ pub(super) fn unregister(
     conn: &Arc<Connection>,
     head: &UnregisterBrokerRequest<'_>,
 ) -> Response {
-    let removed =
-        state.routes.write().unregister(&head.broker_name, &head.broker_addr, conn.id());
+    let removed = state.routes.write().unregister(&head.broker_name, &head.broker_addr, conn.id());
     match removed {
         Some(broker) => {
             state.after_removal(broker, "unregistered");
@@ -193,5 +196,5 @@ pub(super) fn query_data_version(
 /// GET_BROKER_MEMBER_GROUP.
 pub(super) fn member_group(state: &State, head: &GetBrokerMemberGroupRequest<'_>) -> Response {
     let group = state.routes.read().member_group(&head.cluster_name, &head.broker_name);
-    Response::ok().with_json(&GetBrokerMemberGroupBody { broker_member_group: Some(group) })
+    Response::ok().with_json(&GetBrokerMemberGroupBody { broker_member_group: group })
 }

@@ -88,7 +88,7 @@ impl RouteTable {
     /// The version of the topic table that a broker last registered.
     pub fn data_version(&self, cluster: &str, broker_addr: &str) -> Option<DataVersion> {
         let live = self.live.get(broker_addr)?;
-        (live.cluster == cluster).then(|| live.data_version.clone())
+        (live.cluster == cluster).then_some(live.data_version)
     }
 
     /// All topics, sorted.
@@ -113,7 +113,10 @@ impl RouteTable {
         let mut topics: BTreeSet<String> = self.clusters.keys().cloned().collect();
         topics.extend(self.groups.keys().cloned());
         TopicList {
-            broker_addr: self.groups.values().find_map(|group| group.addrs.values().next().cloned()),
+            broker_addr: self
+                .groups
+                .values()
+                .find_map(|group| group.addrs.values().next().cloned()),
             ..list(topics)
         }
     }

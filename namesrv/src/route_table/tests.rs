@@ -4,7 +4,6 @@ mod model;
 
 use std::collections::BTreeMap;
 
-
 use super::*;
 
 const CLUSTER: &str = "DefaultCluster";
@@ -47,8 +46,7 @@ fn broker(name: &str, id: i64, addr: &str) -> Registration {
 
 impl RouteTable {
     fn put(&mut self, registration: &Registration, connection: u64) -> Registered {
-        let registered =
-            self.register(registration, RegisterRules::default(), 0, connection);
+        let registered = self.register(registration, RegisterRules::default(), 0, connection);
         self.check_invariants();
         registered
     }
@@ -81,7 +79,10 @@ impl RouteTable {
         }
         for (topic, by_broker) in &self.mappings {
             assert!(!by_broker.is_empty());
-            assert!(by_broker.keys().all(|name| self.topics[topic].contains_key(name)), "{self:#?}");
+            assert!(
+                by_broker.keys().all(|name| self.topics[topic].contains_key(name)),
+                "{self:#?}"
+            );
         }
         assert!(self.filter_servers.keys().all(|addr| self.live.contains_key(addr)), "{self:#?}");
     }
@@ -166,7 +167,11 @@ fn a_single_topic_that_skips_a_version_leaves_the_old_version() {
     assert_eq!(table.data_version(CLUSTER, "h:1"), Some(version(1)));
     single.data_version = version(2);
     table.put(&single, 1);
-    assert_eq!(table.data_version(CLUSTER, "h:1"), Some(version(2)), "the next one in line is taken");
+    assert_eq!(
+        table.data_version(CLUSTER, "h:1"),
+        Some(version(2)),
+        "the next one in line is taken"
+    );
 }
 
 #[test]
@@ -176,10 +181,18 @@ fn a_changed_version_replaces_queue_data_and_an_equal_one_does_not() {
     table.put(&registration, 1);
     assert_eq!(table.wipe_write_perm("a"), 3);
     table.put(&registration, 1);
-    assert_eq!(table.perm("T", "a"), PERM_READ, "the periodic registration keeps the wiped permission");
+    assert_eq!(
+        table.perm("T", "a"),
+        PERM_READ,
+        "the periodic registration keeps the wiped permission"
+    );
     registration.topics.extend([topic("Later", 2, 6)]);
     table.put(&registration, 1);
-    assert_eq!(table.perm("Later", "a"), 6, "a topic that is missing here is added whatever the version");
+    assert_eq!(
+        table.perm("Later", "a"),
+        6,
+        "a topic that is missing here is added whatever the version"
+    );
     registration.data_version = version(2);
     table.put(&registration, 1);
     assert_eq!(table.perm("T", "a"), 6);
@@ -266,7 +279,10 @@ fn an_address_stands_under_one_id_and_in_one_group() {
     moved.cluster = "Other".to_owned();
     table.put(&moved, 3);
     let clusters = table.cluster_info().cluster_addr_table;
-    assert_eq!(clusters.into_iter().collect::<Vec<_>>(), [("Other".to_owned(), vec!["renamed".to_owned()])]);
+    assert_eq!(
+        clusters.into_iter().collect::<Vec<_>>(),
+        [("Other".to_owned(), vec!["renamed".to_owned()])]
+    );
 }
 
 #[test]
@@ -342,7 +358,10 @@ fn a_topic_registered_without_a_broker_names_known_groups_only() {
         perm: 6,
         ..QueueData::default()
     };
-    assert_eq!(table.register_topic("X", vec![queue("a"), queue("ghost")]), Err("ghost".to_owned()));
+    assert_eq!(
+        table.register_topic("X", vec![queue("a"), queue("ghost")]),
+        Err("ghost".to_owned())
+    );
     assert!(table.route("X", false).is_none());
     table.register_topic("X", vec![queue("a")]).unwrap();
     assert_eq!(table.route("X", false).unwrap().queue_datas[0].read_queue_nums, 2);
@@ -418,7 +437,10 @@ fn static_topics_are_mapped_by_group_and_go_with_it() {
     registration.mappings.insert("without-topic".to_owned(), mapping.clone());
     table.put(&registration, 1);
     let route = table.route("T", false).unwrap();
-    assert_eq!(route.topic_queue_mapping_by_broker, Some(BTreeMap::from([("a".to_owned(), mapping)])));
+    assert_eq!(
+        route.topic_queue_mapping_by_broker,
+        Some(BTreeMap::from([("a".to_owned(), mapping)]))
+    );
     table.delete_topic("T", None);
     table.check_invariants();
     table.unregister("a", "h:1", 1);
@@ -432,7 +454,10 @@ fn filter_servers_are_shown_by_address() {
     registration.filter_servers = vec!["h:9".to_owned()];
     table.put(&registration, 1);
     let servers = table.route("T", false).unwrap().filter_server_table;
-    assert_eq!(servers.into_iter().collect::<Vec<_>>(), [("h:1".to_owned(), vec!["h:9".to_owned()])]);
+    assert_eq!(
+        servers.into_iter().collect::<Vec<_>>(),
+        [("h:1".to_owned(), vec!["h:9".to_owned()])]
+    );
     registration.filter_servers.clear();
     table.put(&registration, 1);
     assert!(table.route("T", false).unwrap().filter_server_table.is_empty());

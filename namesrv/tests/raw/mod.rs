@@ -96,11 +96,7 @@ impl Raw {
     /// Writes a request and returns its number.
     pub fn send(&mut self, code: RequestCode, ext: &[(&str, &str)], body: &[u8], flag: i32) -> i32 {
         self.opaque += 1;
-        let head = Head {
-            version: self.version,
-            flag,
-            ..Head::request(code, self.opaque, false)
-        };
+        let head = Head { version: self.version, flag, ..Head::request(code, self.opaque, false) };
         let mut out = BytesMut::new();
         frame::encode(&mut out, self.serialize, head, None, &ext, body);
         self.write(&out);

@@ -22,12 +22,28 @@ enum Step {
         queues: i32,
         timeout_ms: Option<i64>,
     },
-    Unregister { name: usize, addr: usize, connection: u64 },
-    Close { connection: u64 },
-    Heartbeat { cluster: usize, addr: usize },
-    Pass { ms: i64 },
-    Wipe { name: usize },
-    DeleteTopic { topic: usize, cluster: Option<usize> },
+    Unregister {
+        name: usize,
+        addr: usize,
+        connection: u64,
+    },
+    Close {
+        connection: u64,
+    },
+    Heartbeat {
+        cluster: usize,
+        addr: usize,
+    },
+    Pass {
+        ms: i64,
+    },
+    Wipe {
+        name: usize,
+    },
+    DeleteTopic {
+        topic: usize,
+        cluster: Option<usize>,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
