@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -15,7 +16,9 @@ use rocketmq_protocol::language::LanguageCode;
 use rocketmq_protocol::subscription::{
     ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData,
 };
-use rocketmq_remoting::connection::Connection;
+use rocketmq_remoting::Connection;
+
+use crate::filter::TagFilter;
 
 /// What the table needs of a client's connection.
 pub trait ClientConnection: Send + Sync {
@@ -71,6 +74,32 @@ impl<C> Clone for ClientChannel<C> {
     }
 }
 
+/// A subscription as pulls use it.
+#[derive(Debug)]
+pub struct RegisteredSubscription {
+    /// What the client registered.
+    pub data: SubscriptionData,
+    /// What the broker filters by.
+    pub filter: Arc<TagFilter>,
+}
+
+impl Deref for RegisteredSubscription {
+    type Target = SubscriptionData;
+
+    fn deref(&self) -> &SubscriptionData {
+        &self.data
+    }
+}
+
+/// What a live group says about a topic.
+#[derive(Clone, Debug)]
+pub struct GroupSubscription {
+    /// Clustering or broadcasting.
+    pub message_model: MessageModel,
+    /// `None` if the group does not subscribe to the topic.
+    pub subscription: Option<Arc<RegisteredSubscription>>,
+}
+
 /// The live consumers of one group.
 #[derive(Debug)]
 pub struct ConsumerGroup<C> {
@@ -81,7 +110,7 @@ pub struct ConsumerGroup<C> {
     /// Where a queue without a committed offset begins.
     pub consume_from_where: ConsumeFromWhere,
     /// By topic.
-    pub subscriptions: BTreeMap<String, Arc<SubscriptionData>>,
+    pub subscriptions: BTreeMap<String, Arc<RegisteredSubscription>>,
     channels: HashMap<u64, ClientChannel<C>>,
     fingerprint: i32,
 }
@@ -243,9 +272,13 @@ impl<C: ClientConnection> ClientTable<C> {
         changes
     }
 
-    /// The group's subscription to the topic, from its members' last heart-beats.
-    pub fn subscription(&self, group: &str, topic: &str) -> Option<Arc<SubscriptionData>> {
-        self.inner.read().consumers.get(group)?.subscriptions.get(topic).cloned()
+    /// The group's subscription to the topic, from its members' last heart-beats; `None` if the
+    /// group has no live consumer.
+    pub fn subscription(&self, group: &str, topic: &str) -> Option<GroupSubscription> {
+        self.with_consumers(group, |members| GroupSubscription {
+            message_model: members.message_model,
+            subscription: members.subscriptions.get(topic).cloned(),
+        })
     }
 
     /// Looks at a group's live consumers; `None` if there are none.
@@ -325,10 +358,10 @@ impl<C: ClientConnection> ClientTable<C> {
     }
 
     /// Counts producers by language and version, for metrics.
-    pub fn count_producers(&self) -> BTreeMap<(u8, i32), i64> {
+    pub fn count_producers(&self) -> BTreeMap<(LanguageCode, i32), i64> {
         let mut counts = BTreeMap::new();
         for channel in self.inner.read().producers.values().flat_map(HashMap::values) {
-            *counts.entry((channel.language.0, channel.version)).or_default() += 1;
+            *counts.entry((channel.language, channel.version)).or_default() += 1;
         }
         counts
     }
@@ -369,7 +402,10 @@ impl<C> ConsumerGroup<C> {
                 Some(known) if known.sub_version >= subscription.sub_version => {}
                 known => {
                     changed |= known.is_none();
-                    self.subscriptions.insert(subscription.topic.clone(), Arc::new(subscription));
+                    let filter = Arc::new(TagFilter::new(&subscription));
+                    let topic = subscription.topic.clone();
+                    let registered = RegisteredSubscription { data: subscription, filter };
+                    self.subscriptions.insert(topic, Arc::new(registered));
                 }
             }
         }

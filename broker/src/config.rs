@@ -10,64 +10,27 @@ mod known;
 mod mapping;
 mod refused;
 
-use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use rocketmq_protocol::config::{self, ConfigError, ConfigValue};
+use rocketmq_protocol::config::{self, ConfigError};
+
+use crate::error::StartError;
 
 pub use known::is_known_without_effect;
 
-/// Declares a configuration enum whose values are RocketMQ's constant names.
-macro_rules! config_enum {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$doc])* $variant,)+
-        }
-
-        impl ConfigValue for $name {
-            fn allowed() -> String {
-                [$($text),+].join(", ")
-            }
-
-            fn parse(text: &str) -> Option<Self> {
-                match text.trim() {
-                    $($text => Some(Self::$variant),)+
-                    _ => None,
-                }
-            }
-
-            fn text(&self) -> String {
-                match self {
-                    $(Self::$variant => $text.to_owned(),)+
-                }
-            }
-        }
-
-        // Names have no order; the configuration macro asks for one to check ranges.
-        impl PartialOrd for $name {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                (self == other).then_some(Ordering::Equal)
-            }
-        }
-    };
-}
-
-config_enum! {
+rocketmq_protocol::config_enum! {
     /// Whether a send waits until its message is on disk (FlushDiskType).
-    FlushDiskType {
+    pub enum FlushDiskType {
         /// Answer as soon as the message is written.
-        Async = "ASYNC_FLUSH",
+        AsyncFlush = "ASYNC_FLUSH",
         /// Answer after the message is synced.
-        Sync = "SYNC_FLUSH",
+        SyncFlush = "SYNC_FLUSH",
     }
 }
 
-config_enum! {
+rocketmq_protocol::config_enum! {
     /// What this broker is in its group (BrokerRole).
-    BrokerRole {
+    pub enum BrokerRole {
         /// Master; sends do not wait for slaves.
         AsyncMaster = "ASYNC_MASTER",
         /// Master; sends wait for `inSyncReplicas` copies.
@@ -77,7 +40,17 @@ config_enum! {
     }
 }
 
-/// The port of `metricsPort` unless configured, RocketMQ's `metricsPromExporterPort`.
+rocketmq_protocol::config_enum! {
+    /// How metrics leave the broker (MetricsExporterType), as far as this broker has it.
+    pub enum MetricsExporter {
+        /// Not at all; probes are not served either.
+        Disable = "DISABLE",
+        /// Over HTTP for Prometheus, with the probes beside them.
+        Prom = "PROM",
+    }
+}
+
+/// The port of metrics and probes unless configured.
 pub const METRICS_PORT_DEFAULT: u16 = 5557;
 
 rocketmq_protocol::config! {
@@ -155,6 +128,8 @@ rocketmq_protocol::config! {
         pub short_polling_time_mills: i64 = 1_000 => "shortPollingTimeMills", 1..=600_000;
         /// Whether LITE_PULL_MESSAGE is served.
         pub lite_pull_message_enable: bool = true => "litePullMessageEnable";
+        /// Whether slow readers are sent to the broker their group's settings name.
+        pub slave_read_enable: bool = false => "slaveReadEnable";
         /// Clients without a heart-beat for this long are removed.
         pub channel_expired_timeout: i64 = 120_000 => "channelExpiredTimeout", 1_000..=i64::MAX;
         /// Whether SQL92 filters are allowed.
@@ -182,7 +157,7 @@ rocketmq_protocol::config! {
         /// Largest message body.
         pub max_message_size: i32 = 4_194_304 => "maxMessageSize", 1..=16_777_215;
         /// Whether a send waits for the disk.
-        pub flush_disk_type: FlushDiskType = FlushDiskType::Async => "flushDiskType";
+        pub flush_disk_type: FlushDiskType = FlushDiskType::AsyncFlush => "flushDiskType";
         /// How long a send waits for the disk.
         pub sync_flush_timeout: i64 = 5_000 => "syncFlushTimeout", 1..=600_000;
         /// Time between flushes of the commit log.
@@ -197,6 +172,10 @@ rocketmq_protocol::config! {
         pub flush_consume_queue_least_pages: i32 = 2 => "flushConsumeQueueLeastPages", 0..=i32::MAX;
         /// After this time any number of pages is flushed.
         pub flush_consume_queue_thorough_interval: i64 = 60_000 => "flushConsumeQueueThoroughInterval", 1..=3_600_000;
+        /// Whether timed flushes happen at the interval whatever arrives.
+        pub flush_commit_log_timed: bool = true => "flushCommitLogTimed";
+        /// Whether topics longer than 127 bytes are stored in the newer record format.
+        pub auto_message_version_on_topic_len: bool = true => "autoMessageVersionOnTopicLen";
         /// Whether recovery checks the bodies' CRC.
         pub check_crc_on_recover: bool = true => "checkCRCOnRecover";
         /// The append lock held for longer than this refuses new sends.
@@ -240,10 +219,15 @@ rocketmq_protocol::config! {
         /// Copies below which a master refuses sends.
         pub min_in_sync_replicas: i32 = 1 => "minInSyncReplicas", 1..=i32::MAX;
 
-        /// Ours, not RocketMQ's: HTTP port of `/metrics`, `/livez` and `/readyz`; 0 means none. If
-        /// the default port is taken the broker goes on without, if a configured one is, it stops.
-        pub metrics_port: u16 = METRICS_PORT_DEFAULT => "metricsPort";
-        /// Ours: threads that own connections; 0 chooses by the number of CPUs.
+        /// Whether `/metrics`, `/livez` and `/readyz` are served over HTTP. RocketMQ's default is
+        /// DISABLE; here they are on, since a broker that nobody can probe is of no use in a pod.
+        pub metrics_exporter_type: MetricsExporter = MetricsExporter::Prom => "metricsExporterType";
+        /// Address of that HTTP port; empty means all.
+        pub metrics_prom_exporter_host: String = String::new() => "metricsPromExporterHost";
+        /// That HTTP port; 0 takes any free one. If the default port is taken the broker goes on
+        /// without, if a configured one is, it stops.
+        pub metrics_prom_exporter_port: u16 = METRICS_PORT_DEFAULT => "metricsPromExporterPort";
+        /// Ours, not RocketMQ's: threads that own connections; 0 chooses by the number of CPUs.
         pub io_threads: u16 = 0 => "ioThreads", 0..=64;
         /// Ours: IP address written into records and message ids; empty means the environment's
         /// POD_IP, else what `brokerIP1` resolves to, else a local address.
@@ -267,7 +251,7 @@ impl LoadedConfig {
     ///
     /// # Errors
     /// When the environment asks for something that is not allowed.
-    pub fn without_file() -> anyhow::Result<Self> {
+    pub fn without_file() -> Result<Self, ConfigError> {
         Self::from_pairs(&[])
     }
 
@@ -275,11 +259,12 @@ impl LoadedConfig {
     ///
     /// # Errors
     /// When it cannot be read, or a value is invalid or asks for what this broker does not have.
-    pub fn from_file(path: &Path) -> anyhow::Result<Self> {
+    pub fn from_file(path: &Path) -> Result<Self, StartError> {
+        let shown = path.display().to_string();
         let bytes = std::fs::read(path)
-            .with_context(|| format!("cannot read configuration file {}", path.display()))?;
+            .map_err(StartError::system(format!("read configuration file {shown}")))?;
         let mut loaded = Self::from_pairs(&config::parse_bytes(&bytes))
-            .with_context(|| format!("configuration file {}", path.display()))?;
+            .map_err(|source| StartError::ConfigFile { path: shown, source })?;
         if loaded.config.broker_config_path.is_empty() {
             loaded.config.broker_config_path = path.display().to_string();
         }
@@ -290,7 +275,7 @@ impl LoadedConfig {
     ///
     /// # Errors
     /// When a value is invalid or asks for what this broker does not have.
-    pub fn from_pairs(pairs: &[(String, String)]) -> anyhow::Result<Self> {
+    pub fn from_pairs(pairs: &[(String, String)]) -> Result<Self, ConfigError> {
         for (key, value) in pairs {
             refused::check(key, value)?;
         }
@@ -310,20 +295,38 @@ impl LoadedConfig {
     }
 }
 
+impl From<BrokerConfig> for LoadedConfig {
+    fn from(config: BrokerConfig) -> Self {
+        Self { config, ..Self::default() }
+    }
+}
+
 impl BrokerConfig {
+    /// Sets one key, refusing values that ask for what this broker does not have; `false` if there
+    /// is no such key with an effect.
+    ///
+    /// # Errors
+    /// When the value is not allowed; nothing is changed then.
+    pub fn set_checked(&mut self, key: &str, value: &str) -> Result<bool, ConfigError> {
+        refused::check(key, value)?;
+        self.set(key, value)
+    }
+
     /// Fills in what depends on other keys, and checks what no single key shows.
     ///
     /// # Errors
     /// When keys contradict each other or ask for what this broker does not have.
-    pub fn normalize(&mut self) -> anyhow::Result<()> {
+    pub fn normalize(&mut self) -> Result<(), ConfigError> {
         if self.broker_name.is_empty() {
             self.broker_name = mapping::host_name();
         }
         refused::check_combination(self)?;
         self.namesrv_addresses()?;
         mapping::delete_hours(&self.delete_when)?;
+        mapping::delay_levels_ms(&self.message_delay_level)?;
+        mapping::bind_ip(&self.bind_address)?;
         if self.listen_port != 0 && self.listen_port <= 2 {
-            return Err(invalid("listenPort", self.listen_port, "0 or 3 to 65535").into());
+            return Err(invalid("listenPort", self.listen_port, "0 or 3 to 65535"));
         }
         Ok(())
     }
@@ -374,7 +377,7 @@ impl BrokerConfig {
     }
 }
 
-fn invalid(key: &str, value: impl ToString, allowed: &str) -> ConfigError {
+pub(crate) fn invalid(key: &str, value: impl ToString, allowed: &str) -> ConfigError {
     ConfigError { key: key.to_owned(), value: value.to_string(), allowed: allowed.to_owned() }
 }
 

@@ -1,1 +1,35 @@
-//! RocketMQ broker.
+//! RocketMQ broker: takes messages from producers, keeps them, hands them to consumers.
+//!
+//! - [`broker`]: start and stop, in which order.
+//! - [`state`]: what all handlers share.
+//! - [`config`]: broker.conf.
+//! - [`handler`]: one function a request code.
+//! - [`metadata`]: topics, groups, consumer offsets, and their files.
+//! - [`client_table`], [`lock_table`], [`long_poll`]: what is known only while it runs.
+//! - [`registration`]: name servers.
+//! - [`metrics`], [`runtime_info`], [`health`]: what people and probes are told.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod broker;
+pub mod client_table;
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod filter;
+pub mod handler;
+pub mod health;
+mod housekeeping;
+pub mod lock_table;
+pub mod long_poll;
+pub mod metadata;
+pub mod metrics;
+pub mod registration;
+mod request;
+pub mod runtime_info;
+pub mod state;
+
+pub use broker::Broker;
+pub use config::{BrokerConfig, LoadedConfig};
+pub use error::StartError;

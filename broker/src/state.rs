@@ -6,15 +6,18 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use rocketmq_protocol::message::id::UniqueKeyMaker;
 use rocketmq_store::Store;
+use tracing::warn;
 
 use crate::client_table::ClientTable;
 use crate::config::BrokerConfig;
+use crate::handler::send::FlushWaits;
 use crate::lock_table::LockTable;
 use crate::long_poll::LongPolls;
 use crate::metadata::consumer_offset::ConsumerOffsets;
@@ -30,6 +33,10 @@ pub struct BrokerState {
     pub config: ArcSwap<BrokerConfig>,
     /// Who this broker is; fixed until it stops.
     pub identity: Identity,
+    /// Properties that the broker adds to every message: region, trace switch, cluster.
+    pub broker_properties: Vec<u8>,
+    /// Makes the unique keys of messages that came without one.
+    pub unique_keys: UniqueKeyMaker,
     /// Messages on disk.
     pub store: Arc<Store>,
     /// Topic settings.
@@ -42,6 +49,8 @@ pub struct BrokerState {
     pub clients: ClientTable,
     /// Queue locks of ordered consumption.
     pub locks: LockTable,
+    /// Time-outs of sends that wait for the group commit.
+    pub flush_waits: FlushWaits,
     /// Pulls that wait for messages.
     pub long_polls: LongPolls,
     /// Prometheus metrics.
@@ -56,6 +65,23 @@ pub struct BrokerState {
     pub stopping: AtomicBool,
     /// Serialises UPDATE_BROKER_CONFIG with the rewrite of the configuration file.
     pub config_update: Mutex<ConfigFile>,
+}
+
+/// Where those who exist before the broker's state find it once it is there. It is held weakly:
+/// metrics and probes keep no broker alive.
+#[derive(Clone, Default)]
+pub struct StateSlot(Arc<OnceLock<Weak<BrokerState>>>);
+
+impl StateSlot {
+    /// Fills the slot; the first state stays.
+    pub fn set(&self, state: &Arc<BrokerState>) {
+        self.0.get_or_init(|| Arc::downgrade(state));
+    }
+
+    /// The state, if it is there and the broker lives.
+    pub fn get(&self) -> Option<Arc<BrokerState>> {
+        self.0.get()?.upgrade()
+    }
 }
 
 /// The addresses and names of this broker, resolved once at start.
@@ -86,6 +112,15 @@ pub struct ConfigFile {
 }
 
 impl BrokerState {
+    /// When a message of a queue was stored, milliseconds since 1970; `None` if it is not there or
+    /// cannot be read, which is logged.
+    pub fn store_time_at(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Option<i64> {
+        self.store.store_time_at(topic, queue_id, queue_offset).unwrap_or_else(|error| {
+            warn!(topic, queue_id, queue_offset, %error, "store time cannot be read");
+            None
+        })
+    }
+
     /// Whether the broker has begun to stop.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)

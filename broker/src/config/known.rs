@@ -51,7 +51,7 @@ const CONSUME: &str = "
     clearRetryTopicWhenDeleteTopic realTimeNotifyConsumerChange flushConsumerOffsetHistoryInterval
     delayOffsetUpdateVersionStep enableCleanExpiredOffset enableBroadcastOffsetStore
     broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond rejectPullConsumerEnable
-    slaveReadEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
+    disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     maxErrorRateOfBloomFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
     filterSupportRetry enableCalcFilterBitMap lockInStrictMode subscriptionExpiredTimeout
     storeReplyMessageEnable useStaticSubscription enableRegisterProducer
@@ -89,8 +89,8 @@ const STORE: &str = "
     readOnlyCommitLogStorePaths storePathDLedgerCommitLog storePathEpochFile
     storePathBrokerIdentity storeType enableConsumeQueueExt mappedFileSizeConsumeQueueExt
     bitMapLengthConsumeQueueExt mapperFileSizeBatchConsumeQueue maxTopicLength
-    autoMessageVersionOnTopicLen enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
-    flushCommitLogTimed commitIntervalCommitLog commitCommitLogLeastPages
+    enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
+    commitIntervalCommitLog commitCommitLogLeastPages
     commitCommitLogThoroughInterval transientStorePoolEnable transientStorePoolSize
     fastFailIfNoBufferInStorePool wakeCommitWhenPutMessage wakeFlushWhenPutMessage
     useReentrantLockWhenPutMessage useABSLock topicQueueLockNum maxAsyncPutMessageRequests
@@ -141,9 +141,9 @@ const SECURITY: &str = "
     statefulAuthorizationCacheExpiredSecond";
 
 const METRICS: &str = "
-    metricsExporterType metricsOtelCardinalityLimit metricsGrpcExporterTarget
+    metricsOtelCardinalityLimit metricsGrpcExporterTarget
     metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
-    metricLoggingExporterIntervalInMills metricsPromExporterPort metricsPromExporterHost
+    metricLoggingExporterIntervalInMills
     metricsLabel metricsInDelta estimateAccumulation enableConnectionMetrics
     enableLagAndDlqMetrics enableMessageStoreMetrics enablePopMetrics enableRemotingMetrics
     enableRequestMetrics enableStatsMetrics enableTransactionMetrics";

@@ -1,7 +1,7 @@
 //! Values that ask for something this broker does not have, where going on without it would lose
 //! messages, let strangers in, or write files that others cannot read. They stop the start.
 
-use rocketmq_protocol::config::{ConfigError, ConfigValue};
+use rocketmq_protocol::config::ConfigError;
 
 use super::{BrokerConfig, BrokerRole, invalid};
 
@@ -23,6 +23,9 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), ConfigError> {
         "enableLmq" | "enableMultiDispatch" if on => {
             "false: this broker has no multi-dispatch queues yet"
         }
+        "metricsExporterType" if !matches!(value, "PROM" | "DISABLE") => {
+            "PROM or DISABLE: this broker has no other exporter yet"
+        }
         "storeType" if !matches!(value, "" | "default") => {
             "default: this broker has no RocksDB store"
         }
@@ -38,7 +41,7 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), ConfigError> {
 pub(super) fn check_combination(config: &BrokerConfig) -> Result<(), ConfigError> {
     let masters = "ASYNC_MASTER or SYNC_MASTER: this broker does not replicate yet";
     if config.broker_role == BrokerRole::Slave {
-        return Err(invalid("brokerRole", config.broker_role.text(), masters));
+        return Err(invalid("brokerRole", config.broker_role, masters));
     }
     if config.broker_id != 0 {
         let allowed = "0: this broker does not replicate yet, so it is a master";

@@ -36,8 +36,9 @@ pub struct BrokerService {
 }
 
 thread_local! {
-    /// The sends of the read being served. One a thread, since a read is served on one thread.
-    static SENDS: RefCell<SendBatch> = RefCell::default();
+    /// The sends of the read being served. One a thread: an I/O thread belongs to one broker, and
+    /// serves one read at a time.
+    static SENDS: RefCell<Option<SendBatch>> = const { RefCell::new(None) };
 }
 
 impl BrokerService {
@@ -114,6 +115,7 @@ impl Service for BrokerService {
 
     fn serve(&self, conn: &Arc<Connection>, requests: &[Frame<'_>], out: &mut Output) {
         SENDS.with_borrow_mut(|sends| {
+            let sends = sends.get_or_insert_with(|| SendBatch::new(&self.state));
             // A panic in an earlier read of this thread may have left half a batch behind.
             sends.discard();
             for frame in requests {

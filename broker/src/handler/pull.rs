@@ -16,7 +16,7 @@ use rocketmq_protocol::header::pull::{
 };
 use rocketmq_protocol::subscription::{MessageModel, SubscriptionData};
 use rocketmq_remoting::{Connection, InFlight, Output};
-use rocketmq_store::{Arrival, ArrivalListener, GetLimits, GetResult, GetStatus};
+use rocketmq_store::{Arrival, ArrivalListener, GetLimits, GetResult, GetStatus, StoreError};
 
 use crate::filter::TagFilter;
 use crate::long_poll::{self, Woken};
@@ -272,7 +272,7 @@ impl Pull<'_> {
         wait: Option<Duration>,
         out: &mut Output,
     ) {
-        if state.store.is_queue_position_cold(self.topic, self.queue_id, self.queue_offset) {
+        if self.is_cold(state) {
             let held = self.to_held(conn, Duration::ZERO);
             let blocking_state = Arc::clone(state);
             state.runtime.spawn_blocking(move || held.resume(&blocking_state));
@@ -283,9 +283,8 @@ impl Pull<'_> {
             self.answer(state, result, out);
             return;
         };
-        if let Err(refused) = state.long_polls.hold(self.to_held(conn, wait)) {
-            // The table is full: the client asks again at once, as if its wait were over.
-            drop(refused);
+        if state.long_polls.hold(self.to_held(conn, wait)).is_err() {
+            // The table is full: the client asks again, as if its wait were over.
             self.answer(state, result, out);
             return;
         }
@@ -296,16 +295,38 @@ impl Pull<'_> {
         }
     }
 
-    fn read(&self, state: &BrokerState) -> GetResult {
-        let limits = GetLimits::count(self.count_max);
+    /// Whether the first message wanted is probably not in memory.
+    fn is_cold(&self, state: &BrokerState) -> bool {
+        let first = state.store.physical_offset_of(self.topic, self.queue_id, self.queue_offset);
+        // An error shows itself again in the read, which answers it.
+        first.ok().flatten().is_some_and(|offset| !state.store.is_hot(offset))
+    }
+
+    fn read(&self, state: &BrokerState) -> Result<GetResult, StoreError> {
+        let limits = GetLimits { count_max: self.count_max, bytes_max: usize::MAX };
         state.store.get_messages(self.topic, self.queue_id, self.queue_offset, limits, self.filter)
     }
 
-    fn is_nothing_new(&self, result: &GetResult) -> bool {
-        response_code(result.status, self.queue_offset) == ResponseCode::PULL_NOT_FOUND
+    fn is_nothing_new(&self, result: &Result<GetResult, StoreError>) -> bool {
+        result.as_ref().is_ok_and(|found| {
+            response_code(found.status, self.queue_offset) == ResponseCode::PULL_NOT_FOUND
+        })
     }
 
-    fn answer(&self, state: &BrokerState, result: GetResult, out: &mut Output) {
+    fn answer(
+        &self,
+        state: &BrokerState,
+        result: Result<GetResult, StoreError>,
+        out: &mut Output,
+    ) {
+        let result = match result {
+            Ok(result) => result,
+            Err(error) => {
+                tracing::error!(topic = self.topic, queue_id = self.queue_id, %error, "pull failed");
+                out.reply_error(self.ticket, ResponseCode::SYSTEM_ERROR, &error.to_string());
+                return;
+            }
+        };
         let code = response_code(result.status, self.queue_offset);
         let header = PullMessageResponse {
             next_begin_offset: result.next_begin_offset,
@@ -313,8 +334,7 @@ impl Pull<'_> {
             max_offset: result.max_offset,
             ..self.response(result.suggest_slave)
         };
-        let found = result.message_count;
-        state.metrics.pulled(self.group, self.topic, found, result.bytes);
+        state.metrics.pulled(self.group, self.topic, result.message_count, result.bytes);
         let remark = Some(result.status.name());
         if code == ResponseCode::SUCCESS {
             state.offsets.pulled(self.group, self.topic, self.queue_id, result.next_begin_offset);
@@ -427,7 +447,7 @@ impl ArrivalListener for PullWaker {
             let woken = state.long_polls.take_arrived(
                 &arrival.topic,
                 arrival.queue_id,
-                arrival.next_queue_offset,
+                arrival.max_queue_offset,
                 arrival.tags_code,
             );
             wake(&state, woken);

@@ -8,9 +8,12 @@
 //! storing them as ordinary ones would deliver what must not be delivered yet.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rocketmq_protocol::body::topic::TopicConfig;
 use rocketmq_protocol::code::ResponseCode;
@@ -22,7 +25,8 @@ use rocketmq_protocol::message::properties::{self, name};
 use rocketmq_protocol::message::record::{NewMessage, sys_flag};
 use rocketmq_protocol::names;
 use rocketmq_remoting::{Connection, InFlight, Output};
-use rocketmq_store::{AppendBatch, AppendError, DurableOutcome, MessageError};
+use parking_lot::Mutex;
+use rocketmq_store::{AppendBatch, AppendError, AppendResult, DurableOutcome, MessageError, Refusal as Refused};
 
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, FlushDiskType};
@@ -30,16 +34,12 @@ use crate::metadata::topic::perm;
 use crate::metrics::MessageType;
 use crate::state::BrokerState;
 
-/// A batch is appended when it holds this many messages ...
-const BATCH_MESSAGES_MAX: usize = 256;
-/// ... or this many bytes, so that the append lock is never held for long.
-const BATCH_BYTES_MAX: usize = 1024 * 1024;
-
 /// The sends of one socket read on their way into the log. Its buffers are reused.
-#[derive(Default)]
 pub struct SendBatch {
     append: AppendBatch,
     pending: Vec<PendingSend>,
+    /// Where the appended messages lie.
+    places: Vec<AppendResult>,
     /// The unique keys of `pending`, one behind the other.
     unique_keys: String,
     /// What each topic gets, for its counters; runs of one topic and kind are added up.
@@ -143,6 +143,18 @@ fn unsupported(what: &str, fix: &str) -> Refusal {
 }
 
 impl SendBatch {
+    /// An empty batch for this broker's store.
+    pub fn new(state: &BrokerState) -> SendBatch {
+        SendBatch {
+            append: state.store.new_batch(),
+            pending: Vec::new(),
+            places: Vec::new(),
+            unique_keys: String::new(),
+            counts: Vec::new(),
+            rewritten: Vec::new(),
+        }
+    }
+
     /// Whether no send is in it.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
@@ -161,9 +173,7 @@ impl SendBatch {
             let remark = Some(refusal.remark.as_str());
             out.reply_header(frame.ticket(), refusal.code, remark, &riders(&config));
         }
-        let is_full = self.append.len() >= BATCH_MESSAGES_MAX
-            || self.append.len_bytes() >= BATCH_BYTES_MAX;
-        if is_full {
+        if self.append.is_full() {
             self.finish(state, conn, out);
         }
     }
@@ -197,14 +207,14 @@ impl SendBatch {
             return Err(unsupported("transactional messages", "send it without a transaction"));
         }
         let hosts = (conn.remote(), state.identity.store_host);
-        let (messages_before, bytes_before) = (self.append.len(), self.append.len_bytes());
+        let (messages_before, bytes_before) = (self.append.len(), self.append.bytes());
         let kind = if request.batch == Some(true) {
             self.add_batch(&request, frame, queue_id, hosts, state)?
         } else {
             self.add_single(&request, frame, queue_id, hosts, state)?
         };
         let messages = self.append.len() - messages_before;
-        let bytes = self.append.len_bytes() - bytes_before;
+        let bytes = self.append.bytes() - bytes_before;
         self.count(topic, kind, messages, bytes);
         Ok(())
     }
@@ -246,7 +256,7 @@ impl SendBatch {
             block
         };
         let first = self.append.len();
-        let pieces = [block, key_pair.as_bytes(), &state.identity.message_properties];
+        let pieces = [block, key_pair.as_bytes(), &state.broker_properties];
         let message = NewMessage {
             properties: &pieces,
             ..new_message(request, queue_id, frame.body, hosts)
@@ -270,40 +280,28 @@ impl SendBatch {
         }
         let common = request.properties.as_deref().unwrap_or_default().as_bytes();
         let said_by_all = Said::read(common);
-        let first = self.append.len();
-        self.append.begin_group();
-        let mut pushed = Ok(());
         for message in batch::iter(frame.body) {
-            pushed = message
-                .map_err(|error| Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string()))
-                .and_then(|message| {
-                    let said = Said::read(message.properties);
-                    if said.delay.or(said_by_all.delay).is_some() {
-                        let remark = "a batch must not hold delayed messages (property DELAY)";
-                        return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
-                    }
-                    if said.is_transaction || said_by_all.is_transaction {
-                        let remark = "a batch must not hold transactional messages";
-                        return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
-                    }
-                    said.require_ordinary()?;
-                    let pieces = [message.properties, common, &state.identity.message_properties];
-                    let message = NewMessage {
-                        flag: message.flag,
-                        properties: &pieces,
-                        ..new_message(request, queue_id, message.body, hosts)
-                    };
-                    self.append.push(&message).map_err(|error| illegal(&error))
-                });
-            if pushed.is_err() {
-                break;
+            let message = message.map_err(|error| {
+                let remark = format!("the body is no batch of messages: {error}");
+                Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
+            })?;
+            let said = Said::read(message.properties);
+            if said.delay.or(said_by_all.delay).is_some() {
+                let remark = "a batch must not hold delayed messages (property DELAY)";
+                return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+            }
+            if said.is_transaction || said_by_all.is_transaction {
+                let remark = "a batch must not hold transactional messages";
+                return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+            }
+            if said.is_timed || said_by_all.is_timed {
+                return Err(unsupported("timed messages", "send it without TIMER_ properties"));
             }
         }
-        if let Err(refusal) = pushed {
-            self.append.abandon_group();
-            return Err(refusal);
-        }
-        self.append.end_group();
+        let first = self.append.len();
+        let pieces = [common, &state.broker_properties];
+        let all = NewMessage { properties: &pieces, ..new_message(request, queue_id, &[], hosts) };
+        self.append.push_batch(&all, frame.body).map_err(|error| illegal(&error))?;
         let unique_key = said_by_all.unique_key.unwrap_or_default();
         self.add_pending(frame.ticket(), queue_id, first, unique_key, !said_by_all.does_not_wait);
         Ok(MessageType::Normal)
@@ -337,36 +335,39 @@ impl SendBatch {
         let answers = Answers {
             pending: std::mem::take(&mut self.pending),
             unique_keys: std::mem::take(&mut self.unique_keys),
+            error: appended.as_ref().err().cloned(),
         };
-        match appended {
-            Err(error) => {
-                let (code, remark) = refused(&error);
-                state.metrics.store_failed(self.append.len());
-                answers.refuse(state, code, &remark, out);
-            }
-            Ok(outcome) => {
-                for count in &self.counts {
-                    let topic = &count.topic.topic_name;
-                    state.metrics.stored(topic, count.kind, count.messages, count.bytes);
-                }
-                let places = self.append.places();
-                let is_sync = state.config.load().flush_disk_type == FlushDiskType::SyncFlush;
-                if is_sync && answers.pending.iter().any(|send| send.waits) {
-                    let places = places.to_vec();
-                    let waiting = Waiting {
-                        answers,
-                        places,
-                        state: Arc::clone(state),
-                        in_flight: conn.hold(self.append.len_bytes()),
-                    };
-                    let on_durable = Box::new(move |durable| waiting.answer(durable));
-                    state.store.on_durable(outcome.end, on_durable);
-                } else {
-                    answers.write(state, places, ResponseCode::SUCCESS, out);
-                    self.reuse(answers);
-                }
+        // An append that failed midway has stored what came before.
+        self.places.extend((0..self.append.len()).map_while(|at| self.append.result(at).ok()));
+        if let Some(error) = &answers.error {
+            state.metrics.store_failed(self.append.len() - self.places.len());
+            tracing::debug!(%error, "append failed");
+        } else {
+            for count in &self.counts {
+                let topic = &count.topic.topic_name;
+                state.metrics.stored(topic, count.kind, count.messages, count.bytes);
             }
         }
+        let is_sync = state.config.load().flush_disk_type == FlushDiskType::SyncFlush;
+        let end = self.places.last().map(|place| place.physical_offset + place.bytes as i64);
+        match end {
+            Some(end) if is_sync && answers.pending.iter().any(|send| send.waits) => {
+                let waiting = FlushWait {
+                    answers,
+                    places: std::mem::take(&mut self.places),
+                    state: Arc::clone(state),
+                    in_flight: conn.hold(self.append.bytes()),
+                };
+                let wait = state.flush_waits.add(waiting);
+                let answer = move |durable| FlushWait::answer_durable(&wait, durable);
+                state.store.on_durable(end, Box::new(answer));
+            }
+            _ => {
+                answers.write(state, &self.places, ResponseCode::SUCCESS, out);
+                self.reuse(answers);
+            }
+        }
+        self.places.clear();
         self.append.clear();
         self.counts.clear();
     }
@@ -375,6 +376,7 @@ impl SendBatch {
     pub fn discard(&mut self) {
         self.append.clear();
         self.pending.clear();
+        self.places.clear();
         self.unique_keys.clear();
         self.counts.clear();
     }
@@ -522,47 +524,55 @@ fn illegal(error: &MessageError) -> Refusal {
     Refusal::new(ResponseCode::MESSAGE_ILLEGAL, error.to_string())
 }
 
-/// What a failed append is told, for every message of it.
-fn refused(error: &AppendError) -> (ResponseCode, String) {
-    let code = match error {
-        AppendError::Refused { .. } => ResponseCode::SERVICE_NOT_AVAILABLE,
-        AppendError::CreateFile { .. } => ResponseCode::SYSTEM_ERROR,
-        AppendError::Write { .. } => ResponseCode::SYSTEM_ERROR,
-    };
-    (code, error.to_string())
+/// What a send is told whose append failed.
+fn refused(error: Option<&AppendError>) -> (ResponseCode, String) {
+    match error {
+        Some(error @ AppendError::Refused(_)) => {
+            (ResponseCode::SERVICE_NOT_AVAILABLE, error.to_string())
+        }
+        Some(error) => (ResponseCode::SYSTEM_ERROR, error.to_string()),
+        None => (ResponseCode::SYSTEM_ERROR, "the message was not appended".to_owned()),
+    }
 }
 
-/// Sends that were appended, to be answered.
+/// Sends whose append has ended, to be answered.
 struct Answers {
     pending: Vec<PendingSend>,
     unique_keys: String,
+    error: Option<AppendError>,
 }
 
 impl Answers {
-    /// Answers every send with where its messages lie.
+    /// Answers every send with where its messages lie, or with why they were not stored. `places`
+    /// has the messages that were.
     fn write(
         &self,
         state: &BrokerState,
-        places: &[Place],
+        places: &[AppendResult],
         code: ResponseCode,
         out: &mut Output,
     ) {
         let config = state.config.load();
-        let mut msg_ids = String::new();
+        let mut msg_id = String::new();
         for send in &self.pending {
-            let stored = &places[send.messages.clone()];
-            msg_ids.clear();
+            let Some(stored) = places.get(send.messages.clone()) else {
+                let (code, remark) = refused(self.error.as_ref());
+                out.reply_header(send.ticket, code, Some(&remark), &riders(&config));
+                continue;
+            };
+            msg_id.clear();
             for place in stored {
-                if !msg_ids.is_empty() {
-                    msg_ids.push(',');
+                if !msg_id.is_empty() {
+                    msg_id.push(',');
                 }
                 let store_host = state.identity.store_host;
                 let id = OffsetMessageId { store_host, physical_offset: place.physical_offset };
-                id.write_to(&mut msg_ids);
+                // Writing to a String cannot fail.
+                let _ = write!(msg_id, "{id}");
             }
             let unique_key = &self.unique_keys[send.unique_key.clone()];
             let header = SendMessageResponse {
-                msg_id: Cow::Borrowed(&msg_ids),
+                msg_id: Cow::Borrowed(&msg_id),
                 queue_id: send.queue_id,
                 queue_offset: stored.first().map_or(0, |place| place.queue_offset),
                 transaction_id: (!unique_key.is_empty()).then_some(Cow::Borrowed(unique_key)),
@@ -573,42 +583,78 @@ impl Answers {
             out.reply_header(send.ticket, code, None, &header);
         }
     }
-
-    /// Answers every send with an error.
-    fn refuse(&self, state: &BrokerState, code: ResponseCode, remark: &str, out: &mut Output) {
-        let config = state.config.load();
-        for send in &self.pending {
-            out.reply_header(send.ticket, code, Some(remark), &riders(&config));
-        }
-    }
 }
 
 /// Sends that wait for the group commit.
-struct Waiting {
+pub struct FlushWait {
     answers: Answers,
-    places: Vec<Place>,
+    places: Vec<AppendResult>,
     state: Arc<BrokerState>,
     in_flight: InFlight,
 }
 
-impl Waiting {
-    /// Runs on the flusher's thread.
-    fn answer(self, durable: DurableOutcome) {
-        let mut out = Output::new();
-        let state = &self.state;
-        match durable {
-            DurableOutcome::Durable => {
-                self.answers.write(state, &self.places, ResponseCode::SUCCESS, &mut out);
-            }
-            DurableOutcome::TimedOut => {
-                let code = ResponseCode::FLUSH_DISK_TIMEOUT;
-                self.answers.write(state, &self.places, code, &mut out);
-            }
+/// A wait that the group commit and its time-out both want to end; the first one does.
+type SharedWait = Arc<Mutex<Option<FlushWait>>>;
+
+impl FlushWait {
+    /// Ends a wait by what the flusher says; runs on its thread.
+    fn answer_durable(shared: &SharedWait, durable: DurableOutcome) {
+        let Some(mut wait) = shared.lock().take() else { return };
+        let code = match durable {
+            DurableOutcome::Durable => ResponseCode::SUCCESS,
             DurableOutcome::Failed(reason) => {
-                let code = ResponseCode::SERVICE_NOT_AVAILABLE;
-                self.answers.refuse(state, code, &reason, &mut out);
+                // Nobody knows what is on disk: to the producer it was not stored.
+                wait.places.clear();
+                wait.answers.error = Some(AppendError::Refused(Refused::SyncFailed(reason)));
+                ResponseCode::SERVICE_NOT_AVAILABLE
+            }
+        };
+        wait.answer(code);
+    }
+
+    fn answer(self, code: ResponseCode) {
+        let mut out = Output::new();
+        self.answers.write(&self.state, &self.places, code, &mut out);
+        self.in_flight.connection().send(out);
+    }
+}
+
+/// The time-outs of waits for the group commit (`syncFlushTimeout`). All waits have the same
+/// time-out, so they end in the order they came and a queue is enough.
+pub struct FlushWaits {
+    waits: Mutex<VecDeque<(Instant, SharedWait)>>,
+    timeout: Duration,
+}
+
+impl FlushWaits {
+    /// No waits; each may last `timeout`.
+    pub fn new(timeout: Duration) -> FlushWaits {
+        FlushWaits { waits: Mutex::default(), timeout }
+    }
+
+    fn add(&self, wait: FlushWait) -> SharedWait {
+        let shared = Arc::new(Mutex::new(Some(wait)));
+        let mut waits = self.waits.lock();
+        // Those that ended in time are dropped from the front, so that what is kept is bounded by
+        // the oldest one that still waits.
+        while waits.front().is_some_and(|(_, front)| front.lock().is_none()) {
+            waits.pop_front();
+        }
+        waits.push_back((Instant::now() + self.timeout, Arc::clone(&shared)));
+        shared
+    }
+
+    /// Answers FLUSH_DISK_TIMEOUT for waits that are over: stored, but perhaps not on disk.
+    pub fn answer_expired(&self, now: Instant) {
+        loop {
+            let mut waits = self.waits.lock();
+            let is_over =
+                waits.front().is_some_and(|(end, wait)| *end <= now || wait.lock().is_none());
+            let Some((_, wait)) = waits.pop_front_if(|_| is_over) else { return };
+            drop(waits);
+            if let Some(wait) = wait.lock().take() {
+                wait.answer(ResponseCode::FLUSH_DISK_TIMEOUT);
             }
         }
-        self.in_flight.connection().send(out);
     }
 }

@@ -76,6 +76,9 @@ pub struct GroupTable {
     /// Held by whoever changes the table, from reading it to publishing the new one.
     writer: Mutex<Writer>,
     dirty: AtomicBool,
+    /// `autoCreateSubscriptionGroup` and `enableCreateSysGroup`.
+    auto_create: AtomicBool,
+    create_system: AtomicBool,
     /// Wakes the task that writes groups which turned up.
     appeared: Notify,
 }
@@ -103,7 +106,7 @@ impl GroupTable {
     ///
     /// # Errors
     /// When the file is damaged beyond its `.bak`, or the built-in groups cannot be written.
-    pub fn load(config_dir: &Path) -> Result<Self, MetadataError> {
+    pub fn load(config_dir: &Path, config: &BrokerConfig) -> Result<Self, MetadataError> {
         let path = config_dir.join(FILE_NAME);
         let file: GroupFile = persist::load(&path)?.unwrap_or_default();
         let mut groups = GroupMap::default();
@@ -132,8 +135,16 @@ impl GroupTable {
             groups: ArcSwap::from_pointee(groups),
             writer: Mutex::new(writer),
             dirty: AtomicBool::new(false),
+            auto_create: AtomicBool::new(config.auto_create_subscription_group),
+            create_system: AtomicBool::new(config.enable_create_sys_group),
             appeared: Notify::new(),
         })
+    }
+
+    /// Follows a change of the broker's configuration.
+    pub fn configure(&self, config: &BrokerConfig) {
+        self.auto_create.store(config.auto_create_subscription_group, Ordering::Relaxed);
+        self.create_system.store(config.enable_create_sys_group, Ordering::Relaxed);
     }
 
     /// The group's settings, if it exists; cheap, for the hot path.
@@ -144,16 +155,13 @@ impl GroupTable {
     /// The group's settings; an unknown group is created with the defaults when
     /// `autoCreateSubscriptionGroup` is on (or it is a system group and `enableCreateSysGroup` is
     /// on) and its name is valid. `None`: the answer is SUBSCRIPTION_GROUP_NOT_EXIST.
-    pub fn get_or_create(
-        &self,
-        group: &str,
-        config: &BrokerConfig,
-    ) -> Option<Arc<SubscriptionGroupConfig>> {
+    pub fn get_or_create(&self, group: &str) -> Option<Arc<SubscriptionGroupConfig>> {
         if let Some(found) = self.get(group) {
             return Some(found);
         }
-        let system = config.enable_create_sys_group && group.starts_with(names::SYSTEM_GROUP_PREFIX);
-        if !config.auto_create_subscription_group && !system {
+        let system = self.create_system.load(Ordering::Relaxed)
+            && group.starts_with(names::SYSTEM_GROUP_PREFIX);
+        if !self.auto_create.load(Ordering::Relaxed) && !system {
             return None;
         }
         names::validate_group(group).ok()?;
@@ -293,7 +301,7 @@ mod tests {
     use super::*;
 
     fn table(dir: &Path) -> GroupTable {
-        GroupTable::load(dir).unwrap()
+        GroupTable::load(dir, &BrokerConfig::default()).unwrap()
     }
 
     #[test]
@@ -310,17 +318,19 @@ mod tests {
     fn a_group_is_created_by_its_first_use_if_that_is_allowed() {
         let dir = tempfile::tempdir().unwrap();
         let groups = table(dir.path());
-        let config = BrokerConfig::default();
-        let group = groups.get_or_create("orders", &config).unwrap();
+        let group = groups.get_or_create("orders").unwrap();
         assert_eq!((group.retry_max_times, group.retry_queue_nums), (16, 1));
         groups.persist().unwrap();
         assert!(table(dir.path()).get("orders").is_some());
         for name in ["", "a/b", &"x".repeat(256)] {
-            assert!(groups.get_or_create(name, &config).is_none(), "{name}");
+            assert!(groups.get_or_create(name).is_none(), "{name}");
         }
-        let config = BrokerConfig { auto_create_subscription_group: false, ..config };
-        assert!(groups.get_or_create("other", &config).is_none());
-        assert!(groups.get_or_create("CID_RMQ_SYS_other", &config).is_some());
+        groups.configure(&BrokerConfig {
+            auto_create_subscription_group: false,
+            ..BrokerConfig::default()
+        });
+        assert!(groups.get_or_create("other").is_none());
+        assert!(groups.get_or_create("CID_RMQ_SYS_other").is_some());
     }
 
     #[test]

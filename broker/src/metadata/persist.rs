@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rocketmq_protocol::fastjson;
-use rocketmq_store::small_file;
+use rocketmq_store::{RealFileSystem, small_file};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::warn;
@@ -91,7 +91,7 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, MetadataError
 /// When it cannot be written; the old version is then still in place.
 pub fn save<T: Serialize>(path: &Path, value: &T) -> Result<(), MetadataError> {
     let bytes = fastjson::to_vec_pretty(value);
-    small_file::write_small_file(path, &bytes)
+    small_file::write_small_file(&RealFileSystem, path, &bytes)
         .map_err(|source| io_error("write", path, io::Error::other(source)))
 }
 

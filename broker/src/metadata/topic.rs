@@ -236,8 +236,8 @@ impl TopicTable {
         self.insert(writer, created).map(Some)
     }
 
-    /// Creates a topic that the broker itself needs, such as `%RETRY%group` (1 queue, read and
-    /// write); returns the existing one if there is one.
+    /// Creates a topic that the broker itself needs, such as `%RETRY%group`; returns the existing
+    /// one if there is one.
     ///
     /// # Errors
     /// When `topics.json` cannot be written; the topic does not exist then.
@@ -245,7 +245,7 @@ impl TopicTable {
         &self,
         topic: &str,
         queue_nums: i32,
-        sys_flag: i32,
+        perm: i32,
     ) -> Result<Arc<TopicConfig>, MetadataError> {
         if let Some(existing) = self.get(topic) {
             return Ok(existing);
@@ -254,15 +254,7 @@ impl TopicTable {
         if let Some(existing) = self.get(topic) {
             return Ok(existing);
         }
-        let created = TopicConfig {
-            topic_name: topic.to_owned(),
-            read_queue_nums: queue_nums,
-            write_queue_nums: queue_nums,
-            perm: perm::READ | perm::WRITE,
-            topic_sys_flag: sys_flag,
-            ..TopicConfig::default()
-        };
-        self.insert(writer, created)
+        self.insert(writer, internal(topic, queue_nums, perm))
     }
 
     fn insert(

@@ -148,8 +148,8 @@ fn a_change_wakes_the_registration() {
     let changes = Arc::new(ChangeSignal::default());
     let topics = TopicTable::load(dir.path(), &config(), changes.clone()).unwrap();
     let before = changes.generation();
-    topics.create_internal("%RETRY%g", 1, 0).unwrap();
+    topics.create_internal("%RETRY%g", 1, perm::READ | perm::WRITE).unwrap();
     assert_eq!(changes.generation(), before + 1);
-    topics.create_internal("%RETRY%g", 1, 0).unwrap();
+    topics.create_internal("%RETRY%g", 1, perm::READ | perm::WRITE).unwrap();
     assert_eq!(changes.generation(), before + 1, "it was there already");
 }

@@ -1,0 +1,426 @@
+//! Start and stop of a broker, in the order that keeps every promise.
+//!
+//! Start: probes answer first (a long recovery must not look dead), then the store is locked,
+//! opened and recovered, then metadata is read, then the ports open, then name servers are told.
+//! Stop: nothing new is taken in, what is in flight is answered, name servers are told, metadata
+//! and log are written, the checkpoint last.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rocketmq_protocol::frame::Frame;
+use rocketmq_protocol::message::id::UniqueKeyMaker;
+use rocketmq_protocol::message::properties::{self, name};
+use rocketmq_remoting::counters::SocketCollector;
+use rocketmq_remoting::monitoring::{self, Monitoring};
+use rocketmq_remoting::{Client, ClientConfig, Connection, Output, Server, Service, server};
+use rocketmq_store::{Environment, Store};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use crate::address::{self, Hosts};
+use crate::client_table::ClientTable;
+use crate::clock::now_ms;
+use crate::config::{BrokerConfig, LoadedConfig, METRICS_PORT_DEFAULT, MetricsExporter};
+use crate::error::StartError;
+use crate::handler::send::FlushWaits;
+use crate::handler::{BrokerService, pull};
+use crate::health::BrokerHealth;
+use crate::housekeeping;
+use crate::lock_table::LockTable;
+use crate::long_poll::LongPolls;
+use crate::metadata::consumer_offset::ConsumerOffsets;
+use crate::metadata::group::GroupTable;
+use crate::metadata::topic::TopicTable;
+use crate::metrics::{self, BrokerMetrics};
+use crate::registration::{ChangeSignal, Registration};
+use crate::runtime_info::RuntimeStats;
+use crate::state::{BrokerState, ConfigFile, Identity, StateSlot};
+
+/// Threads for work that may block; more requests than these wait their turn.
+const BLOCKING_THREADS: usize = 16;
+
+/// Most pulls that wait at one time.
+const HELD_PULLS_MAX: usize = 100_000;
+
+/// How long tasks may take to end at a stop, after their work was told to end.
+const TASKS_END: Duration = Duration::from_secs(10);
+
+/// A running broker. Dropping it stops it as [`Broker::shutdown`] does.
+pub struct Broker {
+    state: Arc<BrokerState>,
+    server: Server,
+    addr: SocketAddr,
+    metrics_addr: Option<SocketAddr>,
+    tasks: TaskTracker,
+    /// Ends housekeeping and waiting pulls.
+    stop_tasks: CancellationToken,
+    /// Ends registration, which unregisters.
+    stop_registration: CancellationToken,
+    registration_ended: Mutex<Option<mpsc::Receiver<()>>>,
+    worker: Worker,
+    is_stopped: AtomicBool,
+}
+
+impl Broker {
+    /// Starts a broker and returns when it serves. Blocks for the store's recovery.
+    ///
+    /// # Errors
+    /// When a setting, the store, a metadata file or a port does not allow it.
+    pub fn start(config: impl Into<LoadedConfig>) -> Result<Self, StartError> {
+        let began = Instant::now();
+        let loaded: LoadedConfig = config.into();
+        let mut config = loaded.config.clone();
+        config.normalize()?;
+        for (key, _) in &loaded.unknown {
+            warn!(key, "unknown configuration key");
+        }
+        let hosts = address::find_hosts(&config)?;
+        let worker = Worker::start()?;
+        let slot = StateSlot::default();
+        let health = BrokerHealth::new(slot.clone());
+        let late = Arc::new(LateService::default());
+        let sockets = Arc::new(OnceLock::new());
+        let metrics_addr = worker.serve_monitoring(&config, &slot, &health, &sockets)?;
+        let (store, recovery) = Store::open(config.store_config()?, Environment::real())?;
+        info!(?recovery, "store opened");
+        let parts = Parts::load(&config, &worker)?;
+        let server_config = config.server_config()?;
+        let listen = format!("listen on {:?}", server_config.listen);
+        let server =
+            server::bind(server_config, late.clone()).map_err(StartError::system(listen))?;
+        // From here on nothing fails: requests that already arrived wait for the service.
+        let _ = sockets.set(SocketCollector(server.counters().clone()));
+        let addr = server.local_addrs()[0];
+        let state = Arc::new(parts.into_state(config, loaded, &hosts, store, addr, &worker));
+        slot.set(&state);
+        state.store.set_arrival_listener(Arc::new(pull::PullWaker::new(&state)));
+        late.set(BrokerService::new(state.clone()));
+        let (tasks, stop_tasks) = (TaskTracker::new(), CancellationToken::new());
+        housekeeping::spawn(&state, &health, &tasks, &stop_tasks);
+        let (waiting_pulls, stop) = (pull::answer_expired(state.clone()), stop_tasks.clone());
+        tasks.spawn_on(
+            async move {
+                tokio::select! {
+                    () = waiting_pulls => {}
+                    () = stop.cancelled() => {}
+                }
+            },
+            &worker.handle,
+        );
+        let stop_registration = CancellationToken::new();
+        let (ended_sender, ended) = mpsc::channel();
+        let registering = state.registration.clone().run(state.clone(), stop_registration.clone());
+        tasks.spawn_on(
+            async move {
+                registering.await;
+                // Nobody waits any more if the broker was dropped without a shutdown.
+                let _ = ended_sender.send(());
+            },
+            &worker.handle,
+        );
+        info!(
+            %addr,
+            broker_addr = state.identity.broker_addr,
+            store_host = %state.identity.store_host,
+            took_ms = began.elapsed().as_millis(),
+            "broker started"
+        );
+        Ok(Self {
+            state,
+            server,
+            addr,
+            metrics_addr,
+            tasks,
+            stop_tasks,
+            stop_registration,
+            registration_ended: Mutex::new(Some(ended)),
+            worker,
+            is_stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// The address it listens on.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The address of `/metrics`, `/livez` and `/readyz`, if they are served.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics_addr
+    }
+
+    /// What its handlers share.
+    pub fn state(&self) -> &Arc<BrokerState> {
+        &self.state
+    }
+
+    /// Stops the broker and returns when everything is on disk. Further calls do nothing.
+    pub fn shutdown(&self) {
+        if self.is_stopped.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        info!("broker stops");
+        self.state.stopping.store(true, Ordering::Release);
+        let wait_s = self.state.config.load().shutdown_wait_time_seconds;
+        let wait = Duration::from_secs(u64::try_from(wait_s).unwrap_or(30));
+        // Waiting pulls would keep the server waiting for their answers.
+        pull::answer_all(&self.state);
+        self.server.shutdown(wait);
+        self.stop_registration.cancel();
+        if let Some(ended) = self.registration_ended.lock().take()
+            && ended.recv_timeout(TASKS_END).is_err()
+        {
+            warn!("name servers were not told in time");
+        }
+        self.stop_tasks.cancel();
+        self.worker.wait_for(&self.tasks);
+        for written in [self.state.offsets.persist(), self.state.groups.persist()] {
+            if let Err(error) = written {
+                error!(%error, "metadata not written at the stop");
+            }
+        }
+        if let Err(error) = self.state.store.shutdown() {
+            error!(%error, "store not closed cleanly, the next start recovers it");
+        }
+        self.worker.stop();
+        info!("broker stopped");
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// What is loaded before the ports open.
+struct Parts {
+    topics: TopicTable,
+    groups: GroupTable,
+    offsets: ConsumerOffsets,
+    registration: Arc<Registration>,
+}
+
+impl Parts {
+    /// Loads metadata; the store is locked by now, so no other broker writes it.
+    fn load(config: &BrokerConfig, worker: &Worker) -> Result<Self, StartError> {
+        let dir = config.config_dir();
+        let changes = Arc::new(ChangeSignal::default());
+        let topics = TopicTable::load(&dir, config, changes.clone())?;
+        let groups = GroupTable::load(&dir, config)?;
+        let version_step = u64::try_from(config.consumer_offset_update_version_step).unwrap_or(1);
+        let offsets = ConsumerOffsets::load(&dir, version_step)?;
+        let name_servers = config.namesrv_addresses()?;
+        let client = {
+            let _in_runtime = worker.handle.enter();
+            Client::new(ClientConfig::default(), None)
+        };
+        let registration = Arc::new(Registration::new(client, changes, name_servers));
+        Ok(Self { topics, groups, offsets, registration })
+    }
+
+    fn into_state(
+        self,
+        config: BrokerConfig,
+        loaded: LoadedConfig,
+        hosts: &Hosts,
+        store: Arc<Store>,
+        addr: SocketAddr,
+        worker: &Worker,
+    ) -> BrokerState {
+        let ha_host = match config.broker_ip2.trim() {
+            "" => hosts.advertised.as_str(),
+            configured => configured,
+        };
+        let identity = Identity {
+            broker_addr: address::host_port(&hosts.advertised, addr.port()),
+            ha_addr: address::host_port(ha_host, config.ha_port(addr.port())),
+            store_host: SocketAddr::new(hosts.store_ip, addr.port()),
+            boot_timestamp_ms: now_ms(),
+        };
+        let path = Some(config.broker_config_path.trim()).filter(|path| !path.is_empty());
+        let config_file = ConfigFile {
+            path: path.map(PathBuf::from),
+            other: loaded.without_effect.into_iter().collect(),
+            ..ConfigFile::default()
+        };
+        let flush_timeout = u64::try_from(config.sync_flush_timeout).unwrap_or(5_000);
+        let flush_timeout = Duration::from_millis(flush_timeout);
+        BrokerState {
+            broker_properties: broker_properties(&config),
+            unique_keys: UniqueKeyMaker::new(hosts.store_ip, std::process::id(), rand::random()),
+            config: ArcSwap::from_pointee(config),
+            identity,
+            store,
+            topics: self.topics,
+            groups: self.groups,
+            offsets: self.offsets,
+            clients: ClientTable::default(),
+            locks: LockTable::default(),
+            flush_waits: FlushWaits::new(flush_timeout),
+            long_polls: LongPolls::new(HELD_PULLS_MAX),
+            metrics: Arc::new(BrokerMetrics::default()),
+            runtime_stats: RuntimeStats::default(),
+            registration: self.registration,
+            runtime: worker.handle.clone(),
+            stopping: AtomicBool::new(false),
+            config_update: Mutex::new(config_file),
+        }
+    }
+}
+
+/// The properties that the broker adds to every message.
+fn broker_properties(config: &BrokerConfig) -> Vec<u8> {
+    let mut block = Vec::new();
+    properties::append(&mut block, name::MSG_REGION, &config.region_id);
+    properties::append(&mut block, name::TRACE_ON, &config.trace_on.to_string());
+    properties::append(&mut block, name::CLUSTER, &config.broker_cluster_name);
+    block
+}
+
+/// Takes connections from the moment the port is bound, which is needed to know the port, and lets
+/// their requests wait the instant until the service exists.
+#[derive(Default)]
+struct LateService(OnceLock<BrokerService>);
+
+impl LateService {
+    fn set(&self, service: BrokerService) {
+        self.0.get_or_init(|| service);
+    }
+}
+
+impl Service for LateService {
+    fn connected(&self, conn: &Arc<Connection>) {
+        self.0.wait().connected(conn);
+    }
+
+    fn closed(&self, conn: &Arc<Connection>) {
+        self.0.wait().closed(conn);
+    }
+
+    fn serve(&self, conn: &Arc<Connection>, requests: &[Frame<'_>], out: &mut Output) {
+        self.0.wait().serve(conn, requests, out);
+    }
+}
+
+/// The runtime for everything but messages: one thread for timers and calls to name servers, and
+/// a few for what may block.
+struct Worker {
+    handle: Handle,
+    stop: CancellationToken,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Worker {
+    fn start() -> Result<Self, StartError> {
+        let runtime: Runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_name("broker-blocking")
+            .build()
+            .map_err(StartError::system("start the worker runtime"))?;
+        let handle = runtime.handle().clone();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("broker-worker".to_owned())
+            .spawn(move || {
+                runtime.block_on(stopped.cancelled());
+                runtime.shutdown_timeout(TASKS_END);
+            })
+            .map_err(StartError::system("start the worker thread"))?;
+        Ok(Self { handle, stop, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Opens the HTTP port of metrics and probes.
+    fn serve_monitoring(
+        &self,
+        config: &BrokerConfig,
+        slot: &StateSlot,
+        health: &Arc<BrokerHealth>,
+        sockets: &Arc<OnceLock<SocketCollector>>,
+    ) -> Result<Option<SocketAddr>, StartError> {
+        if config.metrics_exporter_type == MetricsExporter::Disable {
+            return Ok(None);
+        }
+        let ip = match config.metrics_prom_exporter_host.trim() {
+            "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            host => host.parse().map_err(|_| {
+                crate::config::invalid("metricsPromExporterHost", host, "an IP address")
+            })?,
+        };
+        let addr = SocketAddr::new(ip, config.metrics_prom_exporter_port);
+        let registry = Arc::new(metrics::registry(config, slot, sockets));
+        let health = health.clone();
+        let stop = self.stop.clone();
+        let (sender, receiver) = mpsc::channel();
+        self.handle.spawn(async move {
+            match monitoring::serve(addr, registry, health).await {
+                Ok(monitoring) => {
+                    let _ = sender.send(Ok(monitoring.addr()));
+                    hold_until(stop, monitoring).await;
+                }
+                Err(error) => {
+                    let _ = sender.send(Err(error));
+                }
+            }
+        });
+        let bound = receiver.recv().unwrap_or_else(|_| Err(std::io::Error::other("worker ended")));
+        match bound {
+            Ok(addr) => Ok(Some(addr)),
+            // Two brokers on one machine, neither configured: as with RocketMQ's, both start.
+            Err(error) if config.metrics_prom_exporter_port == METRICS_PORT_DEFAULT => {
+                warn!(%error, "no metrics and probes; set metricsPromExporterPort");
+                Ok(None)
+            }
+            Err(source) => {
+                let action = "serve metrics and probes (metricsPromExporterPort)".to_owned();
+                Err(StartError::System { action, source })
+            }
+        }
+    }
+
+    /// Blocks until the tasks have ended, or too long.
+    fn wait_for(&self, tasks: &TaskTracker) {
+        tasks.close();
+        let (sender, ended) = mpsc::channel();
+        let tasks = tasks.clone();
+        self.handle.spawn(async move {
+            tasks.wait().await;
+            let _ = sender.send(());
+        });
+        if ended.recv_timeout(TASKS_END).is_err() {
+            warn!("tasks did not end in time");
+        }
+    }
+
+    /// Ends the runtime and joins its thread.
+    fn stop(&self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            error!("the worker thread panicked");
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn hold_until(stop: CancellationToken, monitoring: Monitoring) {
+    stop.cancelled().await;
+    monitoring.shutdown().await;
+}

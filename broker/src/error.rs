@@ -1,0 +1,46 @@
+//! Why a broker does not start.
+
+use std::io;
+
+use rocketmq_protocol::config::ConfigError;
+use rocketmq_store::StoreError;
+
+use crate::metadata::persist::MetadataError;
+
+/// Why a broker does not start. Each text names the thing, its value and what would be right.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A value of the configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A value in the configuration file.
+    #[error("configuration file {path}: {source}")]
+    ConfigFile {
+        /// The file.
+        path: String,
+        /// What is wrong in it.
+        source: ConfigError,
+    },
+    /// The message store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A metadata file.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// Something of the system: a port, a thread, a file.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl StartError {
+    /// Makes an error of a system call's failure.
+    pub(crate) fn system(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::System { action, source }
+    }
+}

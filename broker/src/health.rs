@@ -1,0 +1,75 @@
+//! What the probes are told.
+//!
+//! Alive: the worker loop turns and the store's append path can heal by itself. Never peers: a
+//! lost name server must not restart a broker. Ready: recovered, listening, writable, and known to
+//! at least one name server, if there is any.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rocketmq_remoting::monitoring::Health;
+use rocketmq_store::Refusal;
+
+use crate::clock::monotonic_ms;
+use crate::state::StateSlot;
+
+/// A worker loop that did not turn for this long hangs.
+const LOOP_STUCK_MS: u64 = 30_000;
+
+/// The broker's health.
+pub struct BrokerHealth {
+    state: StateSlot,
+    /// When the worker loop last turned, monotonic; 0 before the first time.
+    loop_turned_ms: AtomicU64,
+}
+
+impl BrokerHealth {
+    /// Health of the broker whose state will be in the slot.
+    pub fn new(state: StateSlot) -> Arc<Self> {
+        Arc::new(Self { state, loop_turned_ms: AtomicU64::new(0) })
+    }
+
+    /// The worker loop turns.
+    pub fn loop_turned(&self) {
+        self.loop_turned_ms.store(monotonic_ms().max(1), Ordering::Relaxed);
+    }
+}
+
+impl Health for BrokerHealth {
+    fn live(&self) -> Result<(), String> {
+        let turned_ms = self.loop_turned_ms.load(Ordering::Relaxed);
+        let silent_ms = monotonic_ms().saturating_sub(turned_ms);
+        if turned_ms != 0 && silent_ms > LOOP_STUCK_MS {
+            return Err(format!("the worker loop has not turned for {silent_ms} ms"));
+        }
+        match self.state.get() {
+            Some(state) if !state.is_stopping() => match state.store.writable() {
+                // Only opening the store again heals these; a full disk is no reason to restart.
+                Err(refusal @ (Refusal::SyncFailed(_) | Refusal::WriteFailed(_))) => {
+                    Err(refusal.to_string())
+                }
+                _ => Ok(()),
+            },
+            // Recovery may take long, and stopping may wait for requests; both are work.
+            _ => Ok(()),
+        }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        let Some(state) = self.state.get() else {
+            return Err("the broker recovers its store".to_owned());
+        };
+        if state.is_stopping() {
+            return Err("the broker stops".to_owned());
+        }
+        if let Err(refusal) = state.store.writable() {
+            return Err(format!("the store takes no message: {refusal}"));
+        }
+        let registration = &state.registration;
+        if registration.has_name_servers() && registration.registered_at().is_empty() {
+            let name_servers = state.config.load().namesrv_addr.clone();
+            return Err(format!("not registered at any name server of {name_servers}"));
+        }
+        Ok(())
+    }
+}

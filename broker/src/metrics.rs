@@ -1,0 +1,290 @@
+//! Counters of the hot paths, and their names in Prometheus: those of RocketMQ 5
+//! (BrokerMetricsManager, DefaultStoreMetricsManager).
+//!
+//! Handlers look a counter up once per batch and add to it; the rest is read from the broker's
+//! tables when somebody asks (`metrics/collector.rs`).
+
+mod collector;
+mod histogram;
+mod rate;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::RwLock;
+use rocketmq_protocol::code::{RequestCode, ResponseCode};
+
+pub use collector::registry;
+pub use histogram::Histogram;
+pub use rate::RATE_INTERVAL_MS;
+use rate::Rate;
+
+/// What kind a message is; a label of the incoming counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageType {
+    /// No ordering key.
+    Normal,
+    /// With an ordering key (`__SHARDINGKEY`).
+    Fifo,
+}
+
+impl MessageType {
+    const ALL: [Self; 2] = [Self::Normal, Self::Fifo];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Fifo => "fifo",
+        }
+    }
+}
+
+/// Bounds of `rocketmq_message_size`, bytes.
+const SIZE_BOUNDS: &[u64] = &[1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+/// Bounds of `rocketmq_rpc_latency`, milliseconds.
+const RPC_BOUNDS: &[u64] = &[1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
+/// Bounds of the creation times of topics and groups, milliseconds.
+const CREATE_BOUNDS: &[u64] = &[10, 100, 1_000, 3_000, 5_000];
+
+/// What came in for one topic and kind of message.
+#[derive(Debug)]
+pub struct TopicIn {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    sizes: Histogram,
+}
+
+/// One topic's counters by kind of message.
+#[derive(Debug)]
+struct TopicEntry {
+    kinds: [Arc<TopicIn>; 2],
+    rate: Rate,
+}
+
+impl TopicEntry {
+    fn new() -> Self {
+        Self { kinds: std::array::from_fn(|_| Arc::new(TopicIn::new())), rate: Rate::default() }
+    }
+
+    fn messages(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.messages.load(Relaxed)).sum()
+    }
+}
+
+/// What one group was given of one topic.
+#[derive(Debug, Default)]
+pub struct GroupOut {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    rate: Rate,
+}
+
+/// Counts since the start, independent of topics.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Messages stored.
+    pub put: AtomicU64,
+    /// Bytes of stored records.
+    pub put_bytes: AtomicU64,
+    /// Messages that could not be stored.
+    pub put_failed: AtomicU64,
+    /// Pulls that found messages.
+    pub get_found: AtomicU64,
+    /// Pulls that found nothing.
+    pub get_miss: AtomicU64,
+    /// Messages handed out.
+    pub get_transferred: AtomicU64,
+}
+
+/// Labels of a request: code, answer's code, whether it had waited.
+type RpcKey = (i32, i32, bool);
+
+/// The counters of this broker.
+#[derive(Debug, Default)]
+pub struct BrokerMetrics {
+    /// Independent of topics.
+    pub totals: Totals,
+    incoming: RwLock<HashMap<String, TopicEntry>>,
+    outgoing: RwLock<HashMap<String, HashMap<String, Arc<GroupOut>>>>,
+    rpc: RwLock<HashMap<RpcKey, Arc<Histogram>>>,
+    topic_creation: CreationTimes,
+    group_creation: CreationTimes,
+}
+
+/// Times of creations, by (succeeded, system).
+#[derive(Debug)]
+struct CreationTimes([Histogram; 4]);
+
+impl Default for CreationTimes {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Histogram::new(CREATE_BOUNDS)))
+    }
+}
+
+impl CreationTimes {
+    fn of(&self, succeeded: bool, system: bool) -> &Histogram {
+        &self.0[usize::from(succeeded) * 2 + usize::from(system)]
+    }
+}
+
+impl TopicIn {
+    fn new() -> Self {
+        Self {
+            messages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            sizes: Histogram::new(SIZE_BOUNDS),
+        }
+    }
+}
+
+impl BrokerMetrics {
+    /// Messages of one topic and kind were stored: how many, and their bytes in the log.
+    pub fn stored(&self, topic: &str, kind: MessageType, messages: usize, bytes: usize) {
+        let (messages, bytes) = (messages as u64, bytes as u64);
+        if messages == 0 {
+            return;
+        }
+        self.totals.put.fetch_add(messages, Relaxed);
+        self.totals.put_bytes.fetch_add(bytes, Relaxed);
+        let counters = self.topic_in(topic, kind);
+        counters.messages.fetch_add(messages, Relaxed);
+        counters.bytes.fetch_add(bytes, Relaxed);
+        counters.sizes.observe_many(bytes / messages, messages);
+    }
+
+    /// Messages could not be stored.
+    pub fn store_failed(&self, messages: usize) {
+        self.totals.put_failed.fetch_add(messages as u64, Relaxed);
+    }
+
+    /// A pull of the group was answered with messages (or with none: a miss).
+    pub fn pulled(&self, group: &str, topic: &str, messages: usize, bytes: usize) {
+        let (messages, bytes) = (messages as u64, bytes as u64);
+        if messages == 0 {
+            self.totals.get_miss.fetch_add(1, Relaxed);
+            return;
+        }
+        self.totals.get_found.fetch_add(1, Relaxed);
+        self.totals.get_transferred.fetch_add(messages, Relaxed);
+        let counters = self.group_out(group, topic);
+        counters.messages.fetch_add(messages, Relaxed);
+        counters.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Requests of one kind were answered in about the same time; for hot paths once per batch.
+    pub fn answered(
+        &self,
+        request: RequestCode,
+        response: ResponseCode,
+        was_held: bool,
+        latency_ms: u64,
+        requests: u64,
+    ) {
+        let key = (request.0, response.0, was_held);
+        let found = self.rpc.read().get(&key).cloned();
+        let histogram = found.unwrap_or_else(|| {
+            let mut rpc = self.rpc.write();
+            rpc.entry(key).or_insert_with(|| Arc::new(Histogram::new(RPC_BOUNDS))).clone()
+        });
+        histogram.observe_many(latency_ms, requests);
+    }
+
+    /// A topic was created, or could not be.
+    pub fn topic_created(&self, succeeded: bool, system: bool, took_ms: u64) {
+        self.topic_creation.of(succeeded, system).observe_many(took_ms, 1);
+    }
+
+    /// A subscription group was created, or could not be.
+    pub fn group_created(&self, succeeded: bool, system: bool, took_ms: u64) {
+        self.group_creation.of(succeeded, system).observe_many(took_ms, 1);
+    }
+
+    /// Messages that came in for the topic since the start.
+    pub fn topic_messages_in(&self, topic: &str) -> u64 {
+        self.incoming.read().get(topic).map_or(0, TopicEntry::messages)
+    }
+
+    /// Messages of the topic that the group was given since the start.
+    pub fn group_messages_out(&self, group: &str, topic: &str) -> u64 {
+        let outgoing = self.outgoing.read();
+        let counters = outgoing.get(group).and_then(|topics| topics.get(topic));
+        counters.map_or(0, |counters| counters.messages.load(Relaxed))
+    }
+
+    /// Messages a second that came in for the topic in the last minute.
+    pub fn topic_put_tps(&self, topic: &str) -> f64 {
+        self.incoming.read().get(topic).map_or(0.0, |entry| entry.rate.per_second())
+    }
+
+    /// Messages a second of the topic that the group was given in the last minute.
+    pub fn group_get_tps(&self, group: &str, topic: &str) -> f64 {
+        let outgoing = self.outgoing.read();
+        let counters = outgoing.get(group).and_then(|topics| topics.get(topic));
+        counters.map_or(0.0, |counters| counters.rate.per_second())
+    }
+
+    /// Takes a sample of every rate; called each [`RATE_INTERVAL_MS`].
+    pub fn sample_rates(&self, monotonic_ms: u64) {
+        for entry in self.incoming.read().values() {
+            entry.rate.sample(monotonic_ms, entry.messages());
+        }
+        for counters in self.outgoing.read().values().flat_map(HashMap::values) {
+            counters.rate.sample(monotonic_ms, counters.messages.load(Relaxed));
+        }
+    }
+
+    /// Forgets the topic's counters.
+    pub fn remove_topic(&self, topic: &str) {
+        self.incoming.write().remove(topic);
+        self.outgoing.write().retain(|_, topics| {
+            topics.remove(topic);
+            !topics.is_empty()
+        });
+    }
+
+    /// Forgets the group's counters.
+    pub fn remove_group(&self, group: &str) {
+        self.outgoing.write().remove(group);
+    }
+
+    fn topic_in(&self, topic: &str, kind: MessageType) -> Arc<TopicIn> {
+        let index = kind as usize;
+        if let Some(entry) = self.incoming.read().get(topic) {
+            return entry.kinds[index].clone();
+        }
+        let mut incoming = self.incoming.write();
+        let entry = incoming.entry(topic.to_owned()).or_insert_with(TopicEntry::new);
+        entry.kinds[index].clone()
+    }
+
+    fn group_out(&self, group: &str, topic: &str) -> Arc<GroupOut> {
+        if let Some(counters) = self.outgoing.read().get(group).and_then(|topics| topics.get(topic)) {
+            return counters.clone();
+        }
+        let mut outgoing = self.outgoing.write();
+        outgoing.entry(group.to_owned()).or_default().entry(topic.to_owned()).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_counts_as_its_messages() {
+        let metrics = BrokerMetrics::default();
+        metrics.stored("T", MessageType::Normal, 32, 3_200);
+        metrics.stored("T", MessageType::Fifo, 1, 100);
+        metrics.stored("T", MessageType::Fifo, 0, 0);
+        metrics.pulled("g", "T", 5, 500);
+        metrics.pulled("g", "T", 0, 0);
+        assert_eq!(metrics.topic_messages_in("T"), 33);
+        assert_eq!(metrics.group_messages_out("g", "T"), 5);
+        assert_eq!(metrics.totals.get_miss.load(Relaxed), 1);
+        metrics.remove_topic("T");
+        assert_eq!(metrics.topic_messages_in("T"), 0);
+        assert_eq!(metrics.group_messages_out("g", "T"), 0);
+        assert_eq!(metrics.totals.put.load(Relaxed), 33, "totals stay");
+    }
+}

@@ -1,0 +1,276 @@
+//! Registration at the name servers (BrokerOuterAPI): what makes clients find this broker.
+//!
+//! Each name server has a task of its own, so that a dead one delays nobody. A task registers at
+//! start, every `registerNameServerPeriod`, at once when topics changed, when the connection to
+//! its name server broke (it may have forgotten everything), and soon again after a failure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rocketmq_protocol::body::{RegisterBrokerBody, TopicConfigSerializeWrapper};
+use rocketmq_protocol::code::RequestCode;
+use rocketmq_remoting::call::{CallError, Request};
+use rocketmq_remoting::client::Client;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::state::BrokerState;
+
+/// First and last pause after a failed registration.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_LAST: Duration = Duration::from_secs(10);
+
+/// How often a task looks whether its connection is still there.
+const CONNECTION_CHECK: Duration = Duration::from_secs(1);
+
+/// How long a stopping broker waits for a name server to take note.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Says that topics or permissions changed; many changes in a row are one registration.
+#[derive(Debug)]
+pub struct ChangeSignal {
+    generation: watch::Sender<u64>,
+}
+
+impl Default for ChangeSignal {
+    fn default() -> Self {
+        Self { generation: watch::Sender::new(0) }
+    }
+}
+
+impl ChangeSignal {
+    /// Something that name servers must know changed.
+    pub fn changed(&self) {
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+
+    /// Counts the changes so far.
+    pub fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+}
+
+/// The registrations of this broker.
+pub struct Registration {
+    client: Client,
+    changes: Arc<ChangeSignal>,
+    name_servers: watch::Sender<Vec<String>>,
+    /// Name servers that answered the last registration with success.
+    registered: Mutex<HashMap<String, Registered>>,
+    registered_changed: Condvar,
+}
+
+/// A successful registration.
+#[derive(Clone, Copy, Debug)]
+struct Registered {
+    /// [`ChangeSignal::generation`] whose topics it told.
+    generation: u64,
+}
+
+impl Registration {
+    /// Prepares registration; [`Self::run`] does it. `changes` is the signal that the topic table
+    /// raises.
+    pub fn new(client: Client, changes: Arc<ChangeSignal>, name_servers: Vec<String>) -> Self {
+        Self {
+            client,
+            changes,
+            name_servers: watch::Sender::new(name_servers),
+            registered: Mutex::default(),
+            registered_changed: Condvar::new(),
+        }
+    }
+
+    /// Registers anew everywhere. The topic table does it itself when topics change.
+    pub fn topics_changed(&self) {
+        self.changes.changed();
+    }
+
+    /// Replaces the name servers; registrations at those that went are left to expire.
+    pub fn set_name_servers(&self, name_servers: Vec<String>) {
+        self.name_servers.send_if_modified(|current| {
+            let differs = *current != name_servers;
+            *current = name_servers;
+            differs
+        });
+    }
+
+    /// Whether there is any name server to register at.
+    pub fn has_name_servers(&self) -> bool {
+        !self.name_servers.borrow().is_empty()
+    }
+
+    /// Name servers that know this broker, sorted.
+    pub fn registered_at(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.registered.lock().keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Blocks until every name server that knows this broker also knows the changes made before
+    /// this call, or the time is over. Says whether they do. For administrators, whose next step
+    /// is often to ask for the route of the topic they just made.
+    pub fn wait_until_known(&self, timeout: Duration) -> bool {
+        let generation = self.changes.generation();
+        let deadline = Instant::now() + timeout;
+        let mut registered = self.registered.lock();
+        while registered.values().any(|at| at.generation < generation) {
+            if self.registered_changed.wait_until(&mut registered, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Keeps the broker registered until `stop`, then unregisters it everywhere.
+    pub async fn run(self: Arc<Self>, state: Arc<BrokerState>, stop: CancellationToken) {
+        let mut name_servers = self.name_servers.subscribe();
+        let mut tasks = JoinSet::new();
+        let mut running: HashMap<String, CancellationToken> = HashMap::new();
+        while !stop.is_cancelled() {
+            let wanted = name_servers.borrow_and_update().clone();
+            running.retain(|addr, token| {
+                let keep = wanted.contains(addr);
+                if !keep {
+                    info!(name_server = addr, "name server no longer configured");
+                    token.cancel();
+                }
+                keep
+            });
+            for addr in wanted {
+                if running.contains_key(&addr) {
+                    continue;
+                }
+                let token = stop.child_token();
+                running.insert(addr.clone(), token.clone());
+                tasks.spawn(self.clone().serve(addr, state.clone(), token));
+            }
+            // The sender lives in self, so `changed` fails never.
+            tokio::select! {
+                _ = name_servers.changed() => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+        let mut leaving = JoinSet::new();
+        for addr in running.into_keys() {
+            leaving.spawn(self.clone().unregister(addr, state.clone()));
+        }
+        while leaving.join_next().await.is_some() {}
+    }
+
+    /// Keeps the broker registered at one name server.
+    async fn serve(self: Arc<Self>, addr: String, state: Arc<BrokerState>, stop: CancellationToken) {
+        let mut changes = self.changes.generation.subscribe();
+        let mut retry = RETRY_FIRST;
+        let mut was_registered = false;
+        while !stop.is_cancelled() {
+            let generation = *changes.borrow_and_update();
+            let result = tokio::select! {
+                result = self.register(&addr, &state) => result,
+                () = stop.cancelled() => break,
+            };
+            let pause = match result {
+                Ok(()) => {
+                    if !was_registered {
+                        info!(name_server = addr, "registered");
+                    }
+                    was_registered = true;
+                    retry = RETRY_FIRST;
+                    self.registered.lock().insert(addr.clone(), Registered { generation });
+                    register_period(&state)
+                }
+                Err(error) => {
+                    if was_registered || retry == RETRY_FIRST {
+                        warn!(name_server = addr, %error, "registration failed");
+                    } else {
+                        debug!(name_server = addr, %error, "registration failed");
+                    }
+                    was_registered = false;
+                    self.registered.lock().remove(&addr);
+                    let pause = retry;
+                    retry = (retry * 2).min(RETRY_LAST);
+                    pause
+                }
+            };
+            self.registered_changed.notify_all();
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = self.connection_lost(&addr), if was_registered => {
+                    debug!(name_server = addr, "connection lost, registering again");
+                }
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        self.registered.lock().remove(&addr);
+        self.registered_changed.notify_all();
+    }
+
+    async fn connection_lost(&self, addr: &str) {
+        while self.client.connected_addrs().iter().any(|connected| &**connected == addr) {
+            tokio::time::sleep(CONNECTION_CHECK).await;
+        }
+    }
+
+    async fn register(&self, addr: &str, state: &BrokerState) -> Result<(), CallError> {
+        let config = state.config.load();
+        let (data_version, topics) = state.topics.versioned_snapshot();
+        let topic_config_table = topics
+            .values()
+            .map(|topic| {
+                // What the broker does not allow, the route must not promise.
+                let mut topic = (**topic).clone();
+                topic.perm &= config.broker_permission;
+                (topic.topic_name.clone(), topic)
+            })
+            .collect();
+        let body = RegisterBrokerBody {
+            topic_config_serialize_wrapper: TopicConfigSerializeWrapper {
+                data_version,
+                topic_config_table,
+                ..TopicConfigSerializeWrapper::default()
+            },
+            ..RegisterBrokerBody::default()
+        };
+        let body = body.encode(false);
+        let request = identified(Request::new(RequestCode::REGISTER_BROKER), state)
+            .with_field("haServerAddr", &state.identity.ha_addr)
+            .with_field("compressed", false)
+            // As in Java the sign bit is cut off, since the field is a signed number.
+            .with_field("bodyCrc32", crc32fast::hash(&body) & 0x7FFF_FFFF)
+            .with_body(body);
+        let timeout_ms = u64::try_from(config.register_broker_timeout_mills).unwrap_or(24_000);
+        drop(config);
+        self.client.call(addr, request, Duration::from_millis(timeout_ms)).await?.into_ok()?;
+        Ok(())
+    }
+
+    async fn unregister(self: Arc<Self>, addr: String, state: Arc<BrokerState>) {
+        let request = identified(Request::new(RequestCode::UNREGISTER_BROKER), &state);
+        let answer = self.client.call(&addr, request, UNREGISTER_TIMEOUT).await;
+        match answer.and_then(|answer| answer.into_ok().map(drop)) {
+            Ok(()) => info!(name_server = addr, "unregistered"),
+            Err(error) => warn!(name_server = addr, %error, "cannot unregister"),
+        }
+    }
+}
+
+/// Adds the fields that say who this broker is.
+fn identified(request: Request, state: &BrokerState) -> Request {
+    let config = state.config.load();
+    request
+        .with_field("brokerName", &config.broker_name)
+        .with_field("brokerAddr", &state.identity.broker_addr)
+        .with_field("clusterName", &config.broker_cluster_name)
+        .with_field("brokerId", config.broker_id)
+}
+
+/// The period between registrations; Java clamps it to 10 to 60 seconds.
+fn register_period(state: &BrokerState) -> Duration {
+    let period_ms = state.config.load().register_name_server_period.clamp(10_000, 60_000);
+    Duration::from_millis(u64::try_from(period_ms).unwrap_or(30_000))
+}

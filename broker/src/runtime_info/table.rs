@@ -1,0 +1,148 @@
+//! The table of GET_BROKER_RUNTIME_INFO: RocketMQ's keys, which its tools look up by name.
+//!
+//! Figures of Java's thread pools are 0 and their capacities the defaults: requests are handled as
+//! they arrive and wait in no queue.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rocketmq_protocol::version;
+
+use super::Rate;
+use crate::clock::now_ms;
+use crate::state::BrokerState;
+
+/// Every key with its value.
+pub fn table(state: &BrokerState) -> BTreeMap<String, String> {
+    let mut table = BTreeMap::new();
+    broker(state, &mut table);
+    messages(state, &mut table);
+    store(state, &mut table);
+    queues(&mut table);
+    table
+}
+
+type Table = BTreeMap<String, String>;
+
+fn put(table: &mut Table, key: &str, value: impl ToString) {
+    table.insert(key.to_owned(), value.to_string());
+}
+
+fn broker(state: &BrokerState, table: &mut Table) {
+    let boot_ms = state.identity.boot_timestamp_ms;
+    put(table, "brokerVersionDesc", version::name_of(version::CURRENT));
+    put(table, "brokerVersion", version::CURRENT);
+    put(table, "brokerActive", !state.is_stopping());
+    put(table, "bootTimestamp", boot_ms);
+    put(table, "runtime", running_time(now_ms() - boot_ms));
+    let accept_from = state.config.load().start_accept_send_request_time_stamp;
+    put(table, "startAcceptSendRequestTimeStamp", accept_from);
+}
+
+/// `[ d days, h hours, m minutes, s seconds ]`.
+fn running_time(ms: i64) -> String {
+    let seconds = ms.max(0) / 1_000;
+    let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
+    let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
+    format!("[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]")
+}
+
+fn messages(state: &BrokerState, table: &mut Table) {
+    let (totals, stats) = (&state.metrics.totals, &state.runtime_stats);
+    let (puts, bytes) = (totals.put.load(Relaxed), totals.put_bytes.load(Relaxed));
+    let transferred = totals.get_transferred.load(Relaxed);
+    let mornings = stats.mornings();
+    put(table, "msgPutTotalYesterdayMorning", mornings.put_yesterday);
+    put(table, "msgPutTotalTodayMorning", mornings.put_today);
+    put(table, "msgPutTotalTodayNow", puts);
+    put(table, "msgGetTotalYesterdayMorning", mornings.get_yesterday);
+    put(table, "msgGetTotalTodayMorning", mornings.get_today);
+    put(table, "msgGetTotalTodayNow", transferred);
+    put(table, "putMessageTimesTotal", puts);
+    put(table, "putMessageFailedTimes", totals.put_failed.load(Relaxed));
+    put(table, "putMessageSizeTotal", bytes);
+    let average = if puts == 0 { 0.0 } else { bytes as f64 / puts as f64 };
+    put(table, "putMessageAverageSize", format!("{average:?}"));
+    put(table, "putTps", stats.rates(Rate::Put));
+    put(table, "getFoundTps", stats.rates(Rate::GetFound));
+    put(table, "getMissTps", stats.rates(Rate::GetMiss));
+    put(table, "getTotalTps", stats.rates(Rate::GetTotal));
+    put(table, "getTransferredTps", stats.rates(Rate::GetTransferred));
+}
+
+fn store(state: &BrokerState, table: &mut Table) {
+    let store = &state.store;
+    let (min, max) = (store.min_physical_offset(), store.max_physical_offset());
+    put(table, "commitLogMinOffset", min);
+    put(table, "commitLogMaxOffset", max);
+    put(table, "dispatchBehindBytes", store.dispatch_behind_bytes());
+    put(table, "remainHowManyDataToFlush", bytes_text((max - store.durable().0).max(0)));
+    put(table, "earliestMessageTimeStamp", store.earliest_message_time().unwrap_or(-1));
+    let ratio = format!("{:.2}", store.disk_used_percent() / 100.0);
+    let config = store.config();
+    put(table, &format!("commitLogDiskRatio_{}", config.commit_log_dir.display()), &ratio);
+    put(table, "commitLogDiskRatio", &ratio);
+    put(table, "consumeQueueDiskRatio", &ratio);
+    if let Ok(disk) = rustix::fs::statvfs(&config.commit_log_dir) {
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        let (total, free) = (gib_text(bytes(disk.f_blocks)), gib_text(bytes(disk.f_bavail)));
+        put(table, "commitLogDirCapacity", format!("Total : {total}, Free : {free}."));
+    }
+    // No lock on the page cache and no off-heap pool: written at once by the system call.
+    put(table, "pageCacheLockTimeMills", 0);
+    put(table, "remainTransientStoreBufferNumbs", i32::MAX);
+    put(table, "dispatchMaxBuffer", 0);
+    // No timed messages yet, so none are late.
+    for key in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum"] {
+        put(table, key, 0);
+    }
+    for key in ["timerEnqueueTps", "timerDequeueTps"] {
+        put(table, key, "0.0");
+    }
+}
+
+fn queues(table: &mut Table) {
+    let pools = [
+        ("sendThreadPoolQueue", 10_000),
+        ("pullThreadPoolQueue", 100_000),
+        ("litePullThreadPoolQueue", 100_000),
+        ("ackThreadPoolQueue", 100_000),
+        ("queryThreadPoolQueue", 20_000),
+    ];
+    for (pool, capacity) in pools {
+        put(table, &format!("{pool}Size"), 0);
+        put(table, &format!("{pool}Capacity"), capacity);
+        put(table, &format!("{pool}HeadWaitTimeMills"), 0);
+    }
+    put(table, "EndTransactionQueueSize", 0);
+    put(table, "EndTransactionThreadPoolQueueCapacity", 100_000);
+}
+
+/// As Java shows an amount of memory: `0 B`, `1.5 KiB`.
+fn bytes_text(bytes: i64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut amount = bytes as f64;
+    let mut unit = 0;
+    while amount >= 1_024.0 && unit + 1 < UNITS.len() {
+        amount /= 1_024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{amount:.1} {}", UNITS[unit]) }
+}
+
+fn gib_text(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_as_rocketmq_shows_them() {
+        assert_eq!(running_time(90_061_500), "[ 1 days, 1 hours, 1 minutes, 1 seconds ]");
+        assert_eq!(bytes_text(0), "0 B");
+        assert_eq!(bytes_text(1_536), "1.5 KiB");
+        assert_eq!(gib_text(3 << 29), "1.5 GiB");
+    }
+}
