@@ -1,0 +1,27 @@
+//! A body from a client or a configuration file of a broker.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rocketmq_protocol::body::{HeartbeatData, RegisterBrokerBody};
+use rocketmq_protocol::body::topic::TopicStatsTable;
+use rocketmq_protocol::fastjson;
+
+fuzz_target!(|text: &[u8]| {
+    if let Ok(text) = std::str::from_utf8(text)
+        && let Ok(normal) = fastjson::normalize(text)
+    {
+        assert!(normal.json.len() <= 64 * text.len() + 64);
+        // Strict JSON, but for numbers beyond a double and lone nulls.
+        if let Ok(value) = serde_json::from_str::<serde_json::Value>(&normal.json) {
+            let again = fastjson::to_vec(&value);
+            assert_eq!(serde_json::from_slice::<serde_json::Value>(&again).ok(), Some(value));
+        }
+    }
+    if let Ok(table) = fastjson::from_slice::<TopicStatsTable>(text) {
+        let again: TopicStatsTable =
+            fastjson::from_slice(&fastjson::to_vec(&table)).expect("what was written reads");
+        assert_eq!(again.offset_table, table.offset_table);
+    }
+    let _ = fastjson::from_slice::<HeartbeatData>(text);
+    let _ = RegisterBrokerBody::decode(text, true, 479);
+});

@@ -1,0 +1,16 @@
+//! A message's property string, as it comes from a client or a disk.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rocketmq_protocol::message::properties;
+
+fuzz_target!(|bytes: &[u8]| {
+    for (name, value) in properties::iter_str(bytes) {
+        assert!(properties::find(bytes, name).is_some());
+        if properties::is_clean(name) && properties::is_clean(value) && !name.is_empty() {
+            let mut block = bytes.to_vec();
+            properties::append(&mut block, name, value);
+            assert_eq!(properties::find(&block, name), Some(value));
+        }
+    }
+});
