@@ -1,1 +1,16 @@
-//! End-to-end tests: real binaries, real clients, a real cluster.
+//! What the end-to-end tests share: programs of ours and of others as child
+//! processes, and the ledger that judges what they report.
+//!
+//! The tests themselves are under tests/. Nothing here knows Kubernetes.
+
+pub mod admin;
+pub mod environment;
+pub mod golden;
+pub mod ledger;
+pub mod line;
+pub mod peer;
+pub mod ports;
+pub mod process;
+pub mod programs;
+pub mod raw;
+pub mod wait;

@@ -44,6 +44,7 @@ final class Consume {
     private final long idleMs;
     private final long deadline;
     private final long consumeMs;
+    private final int heartbeatMs;
     private final AtomicLong received = new AtomicLong();
     private volatile long lastArrival = System.nanoTime();
 
@@ -62,6 +63,7 @@ final class Consume {
         count = options.number("count", Long.MAX_VALUE);
         idleMs = options.number("idle-ms", 0);
         consumeMs = options.number("consume-ms", 0);
+        heartbeatMs = (int) options.number("heartbeat-ms", 30_000);
         long seconds = options.number("seconds", 0);
         deadline = seconds > 0 ? System.nanoTime() + seconds * 1_000_000_000L : Long.MAX_VALUE;
     }
@@ -76,7 +78,7 @@ final class Consume {
 
     static void run(Run run, String[] args, int from) throws Exception {
         Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "group", "from",
-            "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms");
+            "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms");
         Consume consume = new Consume(run, options);
         String mode = options.text("mode", "push");
         switch (mode) {
@@ -106,6 +108,7 @@ final class Consume {
         consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
         consumer.setConsumeFromWhere(
             fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        consumer.setHeartbeatBrokerInterval(heartbeatMs);
         consumer.setConsumeThreadMin(threads);
         consumer.setConsumeThreadMax(threads);
         consumer.setConsumeMessageBatchMaxSize(batch);
@@ -198,6 +201,7 @@ final class Consume {
         consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
         consumer.setConsumeFromWhere(
             fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        consumer.setHeartbeatBrokerInterval(heartbeatMs);
         if (assign) {
             consumer.start();
             List<MessageQueue> queues = new ArrayList<>();
