@@ -1,1 +1,40 @@
 //! RocketMQ's message store: CommitLog, ConsumeQueue, recovery.
+//!
+//! `docs/storage-format.md` draws each file to the byte.
+
+pub mod append;
+mod background;
+pub mod checkpoint;
+pub mod clock;
+mod commit_log;
+pub mod config;
+pub mod consume_queue;
+mod dispatch;
+pub mod error;
+pub mod file_system;
+mod flush;
+mod lock_file;
+mod mapped_file_queue;
+pub mod mapping;
+pub mod offset;
+mod preallocation;
+mod queue_table;
+pub mod read;
+mod recovery;
+mod retention;
+pub mod small_file;
+mod store;
+mod time_search;
+mod writability;
+
+pub use append::{AppendBatch, AppendOutcome, AppendResult};
+pub use clock::{Clock, SystemClock};
+pub use config::{FlushDiskType, StoreConfig};
+pub use dispatch::{Arrival, ArrivalListener};
+pub use error::{AppendError, MessageError, Refusal, StoreError};
+pub use file_system::{FileSystem, RealFileSystem};
+pub use flush::DurableOutcome;
+pub use read::{GetLimits, GetResult, GetStatus, MatchAll, QueueFilter};
+pub use recovery::RecoveryReport;
+pub use store::{Environment, Store};
+pub use time_search::Boundary;

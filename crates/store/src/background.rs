@@ -1,0 +1,146 @@
+//! The threads of a store: flusher, preallocation, and one that does the rest from time to time.
+//!
+//! Owns what the threads share with the store, and their beginning and end. What they do is in
+//! `flush`, `preallocation` and `retention`.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::checkpoint::Checkpoint;
+use crate::commit_log::CommitLog;
+use crate::config::StoreConfig;
+use crate::dispatch::Dispatcher;
+use crate::error::{Refusal, StoreError};
+use crate::flush::{Flusher, QueueFlusher};
+use crate::queue_table::QueueTable;
+use crate::retention;
+use crate::store::Environment;
+use crate::writability::Writability;
+
+/// What the store's threads work on.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) config: StoreConfig,
+    pub(crate) environment: Environment,
+    pub(crate) log: CommitLog,
+    pub(crate) table: Arc<QueueTable>,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) flusher: Flusher,
+    pub(crate) queue_flusher: QueueFlusher,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) writability: Writability,
+    pub(crate) disk_used_percent: Mutex<f64>,
+    pub(crate) stop: Stop,
+}
+
+/// Tells the threads to end, and lets them sleep until then.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn set(&self) {
+        *self.stopped.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits; false when it is time to end.
+    fn sleep(&self, duration: Duration) -> bool {
+        let until = Instant::now() + duration;
+        let mut stopped = self.stopped.lock();
+        while !*stopped && !self.changed.wait_until(&mut stopped, until).timed_out() {}
+        !*stopped
+    }
+}
+
+impl Parts {
+    /// Writes queues and moves the checkpoint; see [`QueueFlusher::flush`].
+    pub(crate) fn flush_queues(&self, thorough: bool) -> Result<(), StoreError> {
+        self.queue_flusher.flush(self, thorough)?;
+        self.checkpoint.persist().inspect_err(|error| {
+            self.writability.refuse_finally(Refusal::SyncFailed(error.to_string()));
+            tracing::error!(%error, "checkpoint cannot be written, no more messages are taken");
+        })
+    }
+
+    /// Measures the disk and refuses or allows appends.
+    pub(crate) fn watch_disk(&self) {
+        let file_system = &*self.environment.file_system;
+        let used = retention::watch_disk(file_system, &self.config, &self.writability);
+        *self.disk_used_percent.lock() = used * 100.0;
+    }
+
+    /// Removes files of the log that are due; see [`retention::remove_old_files`].
+    pub(crate) fn remove_old_files(&self, manual: bool) -> Result<usize, StoreError> {
+        let used = *self.disk_used_percent.lock() / 100.0;
+        retention::remove_old_files(self, used, manual, |interval| self.stop.sleep(interval))
+    }
+
+    fn run_ticks(&self) {
+        let interval = Duration::from_millis(self.config.flush_interval_consume_queue_ms.max(1));
+        let clean = Duration::from_millis(self.config.clean_resource_interval_ms);
+        let mut last_clean = Instant::now();
+        while self.stop.sleep(interval) {
+            // A failure refuses appends and is logged where it arises.
+            let _ = self.flush_queues(false);
+            if last_clean.elapsed() >= clean {
+                last_clean = Instant::now();
+                self.watch_disk();
+                if let Err(error) = self.remove_old_files(false) {
+                    tracing::warn!(%error, "old files could not be removed");
+                }
+            }
+        }
+    }
+}
+
+/// The threads.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Threads {
+    /// Starts all.
+    ///
+    /// # Errors
+    /// When the system has no thread to give; those that run are ended by [`Threads::end`].
+    pub(crate) fn start(&self, parts: &Arc<Parts>) -> Result<(), StoreError> {
+        let threads: [(&str, fn(&Parts)); 3] = [
+            ("store-flush", |parts| parts.flusher.run(parts)),
+            ("store-allocate", |parts| parts.log.preallocation.run(&parts.log.files)),
+            ("store-tick", Parts::run_ticks),
+        ];
+        for (name, run) in threads {
+            let shared = Arc::clone(parts);
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            match thread.spawn(move || run(&shared)) {
+                Ok(thread) => self.running.lock().push(thread),
+                Err(error) => {
+                    self.end(parts);
+                    return Err(StoreError::io("start threads for", &parts.config.root_dir)(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all and waits for them. A second call does nothing.
+    pub(crate) fn end(&self, parts: &Parts) {
+        parts.stop.set();
+        parts.flusher.stop();
+        parts.log.preallocation.stop();
+        for thread in std::mem::take(&mut *self.running.lock()) {
+            // The last owner of the store may be a callback that the flusher called.
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic was reported by the thread itself.
+                let _ = thread.join();
+            }
+        }
+    }
+}

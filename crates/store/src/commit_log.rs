@@ -1,0 +1,237 @@
+//! The log of all messages: appending, and reading by physical offset.
+//!
+//! One lock, one appender at a time. Within the lock nothing is logged, and nothing allocated
+//! except when a file is full. Records of a batch go out with one `pwrite` per file; the end of the
+//! log is published after the call returned.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use rocketmq_protocol::message::record::{self, BLANK_BYTES_MIN, MessageRecord};
+
+use crate::append::AppendBatch;
+use crate::error::{AppendError, Refusal, StoreError};
+use crate::mapped_file_queue::{MappedFile, MappedFileQueue};
+use crate::offset::{Published, Written};
+use crate::preallocation::Preallocation;
+use crate::writability::Writability;
+
+/// What only the holder of the append lock may touch.
+#[derive(Debug)]
+pub(crate) struct Appender {
+    /// The file being written; none when the next record begins a new one.
+    file: Option<Arc<MappedFile>>,
+    /// Where the next record goes.
+    position: u64,
+    /// Store time of the newest record. Never goes back, though the clock may: searches by time
+    /// and the choice of where to recover from rest on it.
+    timestamp_ms: i64,
+}
+
+/// The log.
+#[derive(Debug)]
+pub(crate) struct CommitLog {
+    pub(crate) files: MappedFileQueue,
+    pub(crate) preallocation: Preallocation,
+    appender: Mutex<Appender>,
+    written: Published<Written>,
+    /// Store time of the newest record that is written.
+    timestamp_ms: AtomicI64,
+}
+
+impl CommitLog {
+    pub(crate) fn new(files: MappedFileQueue) -> CommitLog {
+        CommitLog {
+            files,
+            preallocation: Preallocation::default(),
+            appender: Mutex::new(Appender { file: None, position: 0, timestamp_ms: 0 }),
+            written: Published::new(Written(0)),
+            timestamp_ms: AtomicI64::new(0),
+        }
+    }
+
+    /// Sets where the log ends, once, after recovery.
+    pub(crate) fn begin_at(&self, position: u64, timestamp_ms: i64) {
+        let mut appender = self.appender.lock();
+        appender.file = self.files.find(position);
+        appender.position = position;
+        appender.timestamp_ms = timestamp_ms;
+        self.timestamp_ms.store(timestamp_ms, Ordering::Release);
+        self.written.publish(Written(position as i64));
+        self.request_next(&appender);
+    }
+
+    /// Takes the append lock.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Appender> {
+        self.appender.lock()
+    }
+
+    /// The end of what was written.
+    pub(crate) fn written(&self) -> Written {
+        self.written.get()
+    }
+
+    /// Store time of the newest written record, in ms. Read it before [`CommitLog::written`] to get
+    /// a time that this end covers.
+    pub(crate) fn timestamp_ms(&self) -> i64 {
+        self.timestamp_ms.load(Ordering::Acquire)
+    }
+
+    /// The beginning of the oldest file.
+    pub(crate) fn min_offset(&self) -> i64 {
+        self.files.first().map_or(self.written().0, |file| file.base_offset() as i64)
+    }
+
+    /// Asks for the file behind the current one once that is half full: early enough for a fast
+    /// producer, and an idle broker holds only one.
+    fn request_next(&self, appender: &Appender) {
+        match &appender.file {
+            None => self.preallocation.request(appender.position),
+            Some(file) => {
+                let left = file.end_offset() - appender.position;
+                if left <= self.files.file_bytes() / 2 {
+                    self.preallocation.request(file.end_offset());
+                }
+            }
+        }
+    }
+
+    /// Appends the batch, whose queues are resolved.
+    ///
+    /// `batch.appended` says how many messages are in the log, also after an error.
+    pub(crate) fn append(
+        &self,
+        appender: &mut Appender,
+        batch: &mut AppendBatch,
+        now_ms: i64,
+        writability: &Writability,
+    ) -> Result<(), AppendError> {
+        let timestamp_ms = now_ms.max(appender.timestamp_ms);
+        // Entries in front of `first` are written, those in front of `placed` have their places.
+        let (mut first, mut placed) = (0, 0);
+        let mut result = Ok(());
+        for index in 0..batch.groups.len() {
+            let group_end = batch.groups[index];
+            let start = batch.entries[first].record.start;
+            let group_start = batch.entries[placed].record.start;
+            let group_bytes = batch.entries[group_end - 1].record.end - group_start;
+            let mut pending = (group_start - start) as u64;
+            let fits = appender.file.as_ref().is_some_and(|file| {
+                let left = file.end_offset() - appender.position - pending;
+                (group_bytes + BLANK_BYTES_MIN) as u64 <= left
+            });
+            if !fits {
+                let rolled = self
+                    .write(appender, &batch.buffer[start..group_start], writability)
+                    .and_then(|()| {
+                        first = placed;
+                        pending = 0;
+                        self.roll(appender, writability)
+                    });
+                if let Err(error) = rolled {
+                    result = Err(error);
+                    break;
+                }
+            }
+            let position = appender.position + pending;
+            batch.place(placed..group_end, position as i64, timestamp_ms);
+            placed = group_end;
+        }
+        if result.is_ok() && first < placed {
+            let bytes = batch.entries[first].record.start..batch.entries[placed - 1].record.end;
+            result = self.write(appender, &batch.buffer[bytes], writability);
+            if result.is_ok() {
+                first = placed;
+            }
+        }
+        batch.unplace(first..placed);
+        batch.appended = first;
+        if first > 0 {
+            appender.timestamp_ms = timestamp_ms;
+            self.timestamp_ms.store(timestamp_ms, Ordering::Release);
+            self.request_next(appender);
+        }
+        result
+    }
+
+    /// Writes `bytes` at the end of the current file and publishes them.
+    fn write(
+        &self,
+        appender: &mut Appender,
+        bytes: &[u8],
+        writability: &Writability,
+    ) -> Result<(), AppendError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let Some(file) = &appender.file else { return Err(AppendError::NotAppended) };
+        if let Err(error) = file.write(bytes, appender.position) {
+            let error = StoreError::io("write", file.path())(error);
+            // Whole records may have got there. They must not be taken for messages after a
+            // crash, when shorter ones were written in their place.
+            let position = appender.position - file.base_offset();
+            if let Err(wipe) = file.file().zero_range(position, bytes.len() as u64) {
+                let wipe = StoreError::io("wipe the end of", file.path())(wipe);
+                writability.refuse_finally(Refusal::WriteFailed(wipe.to_string()));
+            }
+            return Err(AppendError::Write(error));
+        }
+        appender.position += bytes.len() as u64;
+        file.publish(appender.position);
+        self.written.publish(Written(appender.position as i64));
+        Ok(())
+    }
+
+    /// Closes the current file with a blank and goes on to the next one.
+    fn roll(&self, appender: &mut Appender, writability: &Writability) -> Result<(), AppendError> {
+        if let Some(file) = appender.file.clone() {
+            let left = file.end_offset() - appender.position;
+            // A file is at most 1 TiB; RocketMQ's word for what is left has 32 bits and its files
+            // less than 2 GiB. Readers go by the magic.
+            let blank = record::blank(u32::try_from(left).unwrap_or(u32::MAX));
+            self.write(appender, &blank, writability)?;
+            appender.position = file.end_offset();
+            file.publish(file.end_offset());
+            appender.file = None;
+            self.written.publish(Written(appender.position as i64));
+        }
+        let file = self
+            .preallocation
+            .take(&self.files, appender.position)
+            .map_err(AppendError::CreateFile)?;
+        self.files.push(Arc::clone(&file));
+        appender.file = Some(file);
+        Ok(())
+    }
+
+    /// The bytes of a record whose place and size a queue told.
+    pub(crate) fn slice(&self, physical_offset: i64, bytes: usize) -> Option<Bytes> {
+        let offset = u64::try_from(physical_offset).ok()?;
+        self.files.find(offset)?.shared_slice(offset, bytes)
+    }
+
+    /// Where the file behind the one that holds `physical_offset` begins.
+    pub(crate) fn next_file_start(&self, physical_offset: i64) -> i64 {
+        let file_bytes = self.files.file_bytes() as i64;
+        (physical_offset.max(0) / file_bytes + 1).saturating_mul(file_bytes)
+    }
+
+    /// Decodes the record at `physical_offset`, if one begins there, and hands it to `read`.
+    pub(crate) fn with_record<T>(
+        &self,
+        physical_offset: i64,
+        read: impl FnOnce(&MessageRecord<'_>) -> T,
+    ) -> Option<T> {
+        let offset = u64::try_from(physical_offset).ok()?;
+        let file = self.files.find(offset)?;
+        let record = MessageRecord::decode(file.published_from(offset)?).ok()?;
+        (record.physical_offset == physical_offset).then(|| read(&record))
+    }
+
+    /// Store time of the record at `physical_offset`, in ms.
+    pub(crate) fn store_timestamp_ms(&self, physical_offset: i64) -> Option<i64> {
+        self.with_record(physical_offset, |record| record.store_timestamp_ms)
+    }
+}

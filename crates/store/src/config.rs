@@ -1,0 +1,201 @@
+//! The store's settings, with RocketMQ's meanings and defaults (`MessageStoreConfig`).
+//!
+//! Reading them from broker.conf is the broker's business.
+
+use std::path::PathBuf;
+
+use crate::error::StoreError;
+
+/// When an append counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlushDiskType {
+    /// When it is in the page cache; a flusher syncs from time to time.
+    #[default]
+    Async,
+    /// When it is on disk; waiters are synced in groups.
+    Sync,
+}
+
+/// Settings of a store. Each field names its key in broker.conf.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// `storePathRootDir`.
+    pub root_dir: PathBuf,
+    /// `storePathCommitLog`.
+    pub commit_log_dir: PathBuf,
+    /// `mappedFileSizeCommitLog`, in bytes.
+    pub commit_log_file_bytes: u64,
+    /// `mappedFileSizeConsumeQueue`, in bytes; rounded up to a multiple of 20.
+    pub consume_queue_file_bytes: u64,
+    /// `maxMessageSize`, in bytes.
+    pub message_bytes_max: usize,
+    /// `autoMessageVersionOnTopicLen`: topics over 127 bytes make V2 records.
+    pub auto_message_version_on_topic_len: bool,
+    /// `flushDiskType`.
+    pub flush_disk_type: FlushDiskType,
+    /// `flushIntervalCommitLog`, in ms.
+    pub flush_interval_commit_log_ms: u64,
+    /// `flushCommitLogTimed`: the interval is slept out, whatever arrives; else a full group of
+    /// pages wakes the flusher.
+    pub flush_commit_log_timed: bool,
+    /// `flushCommitLogLeastPages`, pages of 4 KiB.
+    pub flush_commit_log_least_pages: u64,
+    /// `flushCommitLogThoroughInterval`, in ms.
+    pub flush_commit_log_thorough_interval_ms: u64,
+    /// `flushIntervalConsumeQueue`, in ms.
+    pub flush_interval_consume_queue_ms: u64,
+    /// `flushConsumeQueueLeastPages`, pages of 4 KiB.
+    pub flush_consume_queue_least_pages: u64,
+    /// `flushConsumeQueueThoroughInterval`, in ms.
+    pub flush_consume_queue_thorough_interval_ms: u64,
+    /// `checkCRCOnRecover`.
+    pub check_crc_on_recover: bool,
+    /// `fileReservedTime`, in hours.
+    pub file_reserved_hours: u64,
+    /// `deleteWhen`: hours of the day, local time.
+    pub delete_when_hours: Vec<u8>,
+    /// `diskMaxUsedSpaceRatio`, in percent.
+    pub disk_max_used_space_percent: u32,
+    /// `diskSpaceCleanForciblyRatio`, in percent.
+    pub disk_space_clean_forcibly_percent: u32,
+    /// `diskSpaceWarningLevelRatio`, in percent.
+    pub disk_space_warning_level_percent: u32,
+    /// `cleanFileForciblyEnable`.
+    pub clean_file_forcibly: bool,
+    /// `cleanResourceInterval`, in ms.
+    pub clean_resource_interval_ms: u64,
+    /// `deleteFileBatchMax`.
+    pub delete_file_batch_max: usize,
+    /// `deleteCommitLogFilesInterval`, in ms.
+    pub delete_commit_log_files_interval_ms: u64,
+    /// `maxTransferBytesOnMessageInMemory`.
+    pub transfer_bytes_max_in_memory: usize,
+    /// `maxTransferCountOnMessageInMemory`.
+    pub transfer_count_max_in_memory: usize,
+    /// `maxTransferBytesOnMessageInDisk`.
+    pub transfer_bytes_max_on_disk: usize,
+    /// `maxTransferCountOnMessageInDisk`.
+    pub transfer_count_max_on_disk: usize,
+    /// `accessMessageInMemoryMaxRatio`, in percent of the memory.
+    pub access_message_in_memory_max_percent: u32,
+    /// `maxFilterMessageSize`: bytes of ConsumeQueue that one read looks at.
+    pub filter_bytes_max: usize,
+    /// `messageDelayLevel`: the delay of level 1, 2, ..., in ms.
+    pub delay_levels_ms: Vec<i64>,
+}
+
+impl StoreConfig {
+    /// RocketMQ's defaults for a store in `root_dir`.
+    pub fn new(root_dir: impl Into<PathBuf>) -> StoreConfig {
+        let root_dir = root_dir.into();
+        StoreConfig {
+            commit_log_dir: root_dir.join("commitlog"),
+            root_dir,
+            commit_log_file_bytes: 1 << 30,
+            consume_queue_file_bytes: 6_000_000,
+            message_bytes_max: 4 << 20,
+            auto_message_version_on_topic_len: true,
+            flush_disk_type: FlushDiskType::Async,
+            flush_interval_commit_log_ms: 500,
+            flush_commit_log_timed: true,
+            flush_commit_log_least_pages: 4,
+            flush_commit_log_thorough_interval_ms: 10_000,
+            flush_interval_consume_queue_ms: 1_000,
+            flush_consume_queue_least_pages: 2,
+            flush_consume_queue_thorough_interval_ms: 60_000,
+            check_crc_on_recover: true,
+            file_reserved_hours: 72,
+            delete_when_hours: vec![4],
+            disk_max_used_space_percent: 75,
+            disk_space_clean_forcibly_percent: 85,
+            disk_space_warning_level_percent: 90,
+            clean_file_forcibly: true,
+            clean_resource_interval_ms: 10_000,
+            delete_file_batch_max: 10,
+            delete_commit_log_files_interval_ms: 100,
+            transfer_bytes_max_in_memory: 256 << 10,
+            transfer_count_max_in_memory: 32,
+            transfer_bytes_max_on_disk: 64 << 10,
+            transfer_count_max_on_disk: 8,
+            access_message_in_memory_max_percent: 40,
+            filter_bytes_max: 16_000,
+            delay_levels_ms: default_delay_levels_ms(),
+        }
+    }
+
+    /// Checks ranges and rounds what RocketMQ rounds.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub(crate) fn validated(mut self) -> Result<StoreConfig, StoreError> {
+        let in_range = |key, value: u64, allowed, range: std::ops::RangeInclusive<u64>| {
+            if range.contains(&value) {
+                return Ok(());
+            }
+            Err(StoreError::Config { key, value: value.to_string(), allowed })
+        };
+        in_range(
+            "mappedFileSizeCommitLog",
+            self.commit_log_file_bytes,
+            "4096 to 1099511627776",
+            4096..=1 << 40,
+        )?;
+        in_range(
+            "mappedFileSizeConsumeQueue",
+            self.consume_queue_file_bytes,
+            "20 to 4294967296",
+            20..=1 << 32,
+        )?;
+        in_range("maxMessageSize", self.message_bytes_max as u64, "1 to 1073741824", 1..=1 << 30)?;
+        if let Some(hour) = self.delete_when_hours.iter().find(|hour| **hour > 23) {
+            return Err(StoreError::Config {
+                key: "deleteWhen",
+                value: hour.to_string(),
+                allowed: "hours from 00 to 23, separated by ;",
+            });
+        }
+        let unit = crate::consume_queue::UNIT_BYTES as u64;
+        self.consume_queue_file_bytes = self.consume_queue_file_bytes.div_ceil(unit) * unit;
+        self.disk_max_used_space_percent = self.disk_max_used_space_percent.clamp(10, 95);
+        self.disk_space_clean_forcibly_percent =
+            self.disk_space_clean_forcibly_percent.clamp(30, 85);
+        self.disk_space_warning_level_percent = self.disk_space_warning_level_percent.clamp(35, 90);
+        Ok(self)
+    }
+}
+
+/// `1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h`.
+fn default_delay_levels_ms() -> Vec<i64> {
+    const SECONDS: [i64; 18] =
+        [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200];
+    SECONDS.iter().map(|seconds| seconds * 1_000).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let mut config = StoreConfig::new("/x");
+        config.commit_log_file_bytes = 10;
+        let error = config.validated().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "mappedFileSizeCommitLog is 10, allowed is 4096 to 1099511627776"
+        );
+        let mut config = StoreConfig::new("/x");
+        config.delete_when_hours = vec![4, 24];
+        assert!(config.validated().unwrap_err().to_string().starts_with("deleteWhen is 24"));
+    }
+
+    #[test]
+    fn sizes_and_ratios_are_brought_into_shape() {
+        let mut config = StoreConfig::new("/x");
+        config.consume_queue_file_bytes = 161;
+        config.disk_space_warning_level_percent = 99;
+        let config = config.validated().unwrap();
+        assert_eq!(config.consume_queue_file_bytes, 180);
+        assert_eq!(config.disk_space_warning_level_percent, 90);
+    }
+}

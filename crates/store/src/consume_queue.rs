@@ -1,0 +1,747 @@
+//! One queue of one topic: which record of the log is the n-th message.
+//!
+//! Owns the 20-byte entries, their files and the queue's offsets (RocketMQ's `ConsumeQueue`). New
+//! entries are kept in memory and written in groups: they are derived from the log, so losing the
+//! last of them costs a dispatch during recovery and nothing else. Files are made when first
+//! written, without reserving their length, since thousands of queues would take a disk. No file is
+//! mapped and none stays open for long, so idle queues cost little.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::error::StoreError;
+use crate::file_system::{FileSystem, OpenMode, StoreFile};
+use crate::mapped_file_queue::{file_name, list_log_files};
+
+/// Bytes of an entry.
+pub const UNIT_BYTES: usize = 20;
+/// Where the parts of an entry lie.
+pub mod place {
+    #![allow(missing_docs, reason = "the names are those of the fields")]
+
+    pub const PHYSICAL_OFFSET: usize = 0;
+    pub const SIZE: usize = 8;
+    pub const TAGS_CODE: usize = 12;
+}
+/// Size in an entry that stands for no record: it fills the front of a first file.
+pub const FILLER_SIZE: i32 = i32::MAX;
+/// Entries in memory before the appender itself writes them.
+const TAIL_BYTES_MAX: usize = 16 * 1024;
+/// What an entry buffer keeps when it is written out.
+const TAIL_BYTES_KEPT: usize = 4 * 1024;
+/// Longest run of missing entries that is filled up; more is taken for damage.
+const GAP_UNITS_MAX: i64 = 1_000_000;
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Where the record begins in the CommitLog.
+    pub physical_offset: i64,
+    /// Bytes of the record.
+    pub size: i32,
+    /// Hash of the tag, or deliver time in the schedule topic.
+    pub tags_code: i64,
+}
+
+impl Unit {
+    /// The entry that fills a gap.
+    pub const FILLER: Unit = Unit { physical_offset: 0, size: FILLER_SIZE, tags_code: 0 };
+
+    /// Reads an entry.
+    pub fn decode(bytes: &[u8; UNIT_BYTES]) -> Unit {
+        let [p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] =
+            *bytes;
+        Unit {
+            physical_offset: i64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+            size: i32::from_be_bytes([s0, s1, s2, s3]),
+            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+        }
+    }
+
+    /// The entry's bytes.
+    pub fn encode(&self) -> [u8; UNIT_BYTES] {
+        let mut bytes = [0; UNIT_BYTES];
+        bytes[place::PHYSICAL_OFFSET..8].copy_from_slice(&self.physical_offset.to_be_bytes());
+        bytes[place::SIZE..12].copy_from_slice(&self.size.to_be_bytes());
+        bytes[place::TAGS_CODE..].copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    /// Whether it fills a gap.
+    pub fn is_filler(&self) -> bool {
+        self.physical_offset == 0 && self.size == FILLER_SIZE
+    }
+
+    /// Whether it can have been written by a broker; zeros cannot.
+    pub fn is_written(&self) -> bool {
+        self.physical_offset >= 0 && self.size > 0
+    }
+
+    /// Where its record ends; a filler has none.
+    pub fn end_offset(&self) -> i64 {
+        if self.is_filler() { 0 } else { self.physical_offset.saturating_add(i64::from(self.size)) }
+    }
+}
+
+/// Yields the entries of `bytes`; what is left behind the last whole one is ignored.
+pub fn units(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Unit> + ExactSizeIterator + '_ {
+    bytes.as_chunks::<UNIT_BYTES>().0.iter().map(Unit::decode)
+}
+
+/// Where queues live and how long their files are.
+#[derive(Debug)]
+pub(crate) struct QueueFiles {
+    pub(crate) file_system: Arc<dyn FileSystem>,
+    /// The directory `consumequeue`.
+    pub(crate) directory: PathBuf,
+    /// A multiple of [`UNIT_BYTES`].
+    pub(crate) file_bytes: u64,
+}
+
+impl QueueFiles {
+    pub(crate) fn topic_directory(&self, topic: &str) -> PathBuf {
+        self.directory.join(topic)
+    }
+
+    fn units_per_file(&self) -> i64 {
+        (self.file_bytes / UNIT_BYTES as u64) as i64
+    }
+}
+
+/// What became of an entry handed to [`ConsumeQueue::push`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It is the queue's newest.
+    Added,
+    /// The queue has it already.
+    Known,
+    /// The queue held younger offsets of records that lie before this one (the topic was deleted
+    /// and made again): they were dropped and this one is the newest.
+    Restarted,
+    /// Entries in front of it are missing; nothing was added.
+    Gap {
+        /// The offset that the queue expects next.
+        expected: i64,
+    },
+}
+
+/// A queue.
+#[derive(Debug)]
+pub(crate) struct ConsumeQueue {
+    topic: Arc<str>,
+    queue_id: i32,
+    files: Arc<QueueFiles>,
+    /// The offset of the next message, moved by the holder of the append lock alone.
+    next_offset: AtomicI64,
+    /// What readers see.
+    max_offset: AtomicI64,
+    min_offset: AtomicI64,
+    /// Set when the topic is deleted; the queue is then out of the table.
+    removed: AtomicBool,
+    /// Whether it is in the list of queues with unwritten entries.
+    pub(crate) listed: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Files that exist, oldest first: base position in bytes.
+    segments: Vec<Segment>,
+    /// Offset of the first entry in `tail`; what is in front of it is in the files.
+    tail_first: i64,
+    /// Entries that are not in the files yet.
+    tail: Vec<u8>,
+    /// End of the record of the newest entry.
+    max_physical: i64,
+    /// Entries in front of this offset are synced.
+    synced: i64,
+    /// Whether a file was made or removed since the last sync of the directory.
+    directory_changed: bool,
+}
+
+#[derive(Debug)]
+struct Segment {
+    base: u64,
+    file: Option<Arc<dyn StoreFile>>,
+    /// Whether the open file was used since the last sweep.
+    used: bool,
+    /// Whether it was written since the last sync.
+    written: bool,
+}
+
+impl ConsumeQueue {
+    /// A queue without entries.
+    pub(crate) fn new(topic: Arc<str>, queue_id: i32, files: Arc<QueueFiles>) -> ConsumeQueue {
+        ConsumeQueue {
+            topic,
+            queue_id,
+            files,
+            next_offset: AtomicI64::new(0),
+            max_offset: AtomicI64::new(0),
+            min_offset: AtomicI64::new(0),
+            removed: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    pub(crate) fn queue_id(&self) -> i32 {
+        self.queue_id
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.files.topic_directory(&self.topic).join(self.queue_id.to_string())
+    }
+
+    /// The offset behind the newest entry.
+    pub(crate) fn max_offset(&self) -> i64 {
+        self.max_offset.load(Ordering::Acquire)
+    }
+
+    /// The offset of the oldest entry whose record is still in the log.
+    pub(crate) fn min_offset(&self) -> i64 {
+        self.min_offset.load(Ordering::Acquire)
+    }
+
+    /// Where the record of the newest entry ends, 0 without entries.
+    pub(crate) fn max_physical(&self) -> i64 {
+        self.state.lock().max_physical
+    }
+
+    /// The next offset to assign. For the holder of the append lock.
+    pub(crate) fn next_offset(&self) -> i64 {
+        self.next_offset.load(Ordering::Relaxed)
+    }
+
+    /// Sets the next offset to assign. For the holder of the append lock.
+    pub(crate) fn set_next_offset(&self, queue_offset: i64) {
+        self.next_offset.store(queue_offset, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+        let mut state = self.state.lock();
+        state.segments.clear();
+        state.tail = Vec::new();
+    }
+
+    /// Adds an entry. Entries come in the order of the log.
+    pub(crate) fn push(&self, queue_offset: i64, unit: Unit) -> Pushed {
+        let mut state = self.state.lock();
+        if unit.end_offset() <= state.max_physical {
+            return Pushed::Known;
+        }
+        let expected = state.tail_first + (state.tail.len() / UNIT_BYTES) as i64;
+        let mut outcome = Pushed::Added;
+        if queue_offset != expected {
+            let empty = expected == 0 && state.segments.is_empty();
+            if queue_offset < expected {
+                self.cut_to(&mut state, queue_offset);
+                outcome = Pushed::Restarted;
+            } else if empty {
+                // The queue begins here; the file's front is filled when it is written.
+                state.tail_first = queue_offset;
+                state.synced = queue_offset;
+                self.min_offset.store(queue_offset, Ordering::Release);
+            } else {
+                return Pushed::Gap { expected };
+            }
+        }
+        state.tail.extend_from_slice(&unit.encode());
+        state.max_physical = unit.end_offset();
+        self.max_offset.store(queue_offset + 1, Ordering::Release);
+        outcome
+    }
+
+    /// Fills a gap with entries that stand for no record, so that what follows can be added.
+    /// False when the gap is too long to be anything but damage.
+    pub(crate) fn fill_gap(&self, to_queue_offset: i64) -> bool {
+        let mut state = self.state.lock();
+        let expected = state.tail_first + (state.tail.len() / UNIT_BYTES) as i64;
+        if to_queue_offset.saturating_sub(expected) > GAP_UNITS_MAX {
+            return false;
+        }
+        for _ in expected..to_queue_offset {
+            state.tail.extend_from_slice(&Unit::FILLER.encode());
+        }
+        self.max_offset.fetch_max(to_queue_offset, Ordering::Release);
+        true
+    }
+
+    /// Whether the appender should write the entries out itself.
+    pub(crate) fn tail_is_long(&self) -> bool {
+        self.state.lock().tail.len() >= TAIL_BYTES_MAX
+    }
+
+    /// Writes the entries in memory to the files. Does not sync.
+    ///
+    /// # Errors
+    /// What the operating system says; entries that were not written stay in memory.
+    pub(crate) fn write_tail(&self) -> Result<(), StoreError> {
+        if self.is_removed() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let mut done = 0;
+        let result = self.write_units(&mut state, &mut done);
+        let units = done / UNIT_BYTES;
+        state.tail_first += units as i64;
+        if done == state.tail.len() {
+            state.tail.clear();
+            if state.tail.capacity() > TAIL_BYTES_KEPT {
+                state.tail.shrink_to(TAIL_BYTES_KEPT);
+            }
+        } else {
+            state.tail.drain(..done);
+        }
+        result
+    }
+
+    fn write_units(&self, state: &mut State, done: &mut usize) -> Result<(), StoreError> {
+        let per_file = self.files.units_per_file();
+        while *done < state.tail.len() {
+            let first = state.tail_first + (*done / UNIT_BYTES) as i64;
+            let base = (first / per_file) as u64 * self.files.file_bytes;
+            let position = (first % per_file) as u64 * UNIT_BYTES as u64;
+            let room = (self.files.file_bytes - position) as usize;
+            let end = state.tail.len().min(*done + room);
+            let is_first_file = state.segments.is_empty();
+            let index = self.segment(state, base)?;
+            let path = self.directory().join(file_name(base));
+            let file = self.open(&mut state.segments[index], &path)?;
+            if is_first_file && position > 0 {
+                let filler = Unit::FILLER.encode().repeat((position / UNIT_BYTES as u64) as usize);
+                file.write_at(&filler, 0).map_err(StoreError::io("write", &path))?;
+            }
+            file.write_at(&state.tail[*done..end], position)
+                .map_err(StoreError::io("write", &path))?;
+            state.segments[index].written = true;
+            *done = end;
+        }
+        Ok(())
+    }
+
+    /// The segment that begins at `base`, made if it is the next one.
+    fn segment(&self, state: &mut State, base: u64) -> Result<usize, StoreError> {
+        if let Ok(index) = state.segments.binary_search_by_key(&base, |segment| segment.base) {
+            return Ok(index);
+        }
+        let directory = self.directory();
+        let file_system = &self.files.file_system;
+        if state.segments.is_empty() {
+            file_system
+                .create_directory(&directory)
+                .map_err(StoreError::io("create directory", &directory))?;
+        }
+        let path = directory.join(file_name(base));
+        let file =
+            file_system.open(&path, OpenMode::Empty).map_err(StoreError::io("create", &path))?;
+        file.set_len(self.files.file_bytes).map_err(StoreError::io("extend", &path))?;
+        state.segments.push(Segment { base, file: Some(file), used: true, written: true });
+        state.directory_changed = true;
+        Ok(state.segments.len() - 1)
+    }
+
+    fn open(
+        &self,
+        segment: &mut Segment,
+        path: &std::path::Path,
+    ) -> Result<Arc<dyn StoreFile>, StoreError> {
+        segment.used = true;
+        if let Some(file) = &segment.file {
+            return Ok(Arc::clone(file));
+        }
+        let file = self
+            .files
+            .file_system
+            .open(path, OpenMode::Existing)
+            .map_err(StoreError::io("open", path))?;
+        segment.file = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Bytes that are in the files but not synced.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        (state.tail_first - state.synced).max(0) as u64 * UNIT_BYTES as u64
+    }
+
+    /// Syncs what was written. The lock is not held meanwhile.
+    ///
+    /// # Errors
+    /// What the operating system says; the caller must treat it as final.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        if self.is_removed() {
+            return Ok(());
+        }
+        let target = state.tail_first;
+        let directory = self.directory();
+        let mut files = Vec::new();
+        for index in 0..state.segments.len() {
+            if state.segments[index].written {
+                let path = directory.join(file_name(state.segments[index].base));
+                let file = self.open(&mut state.segments[index], &path)?;
+                state.segments[index].written = false;
+                files.push((file, path));
+            }
+        }
+        let directory_changed = std::mem::take(&mut state.directory_changed);
+        drop(state);
+        for (file, path) in &files {
+            file.sync_data().map_err(StoreError::io("sync", path))?;
+        }
+        if directory_changed {
+            // The directory itself and the two above it may be new as well.
+            let topic_directory = self.files.topic_directory(&self.topic);
+            for directory in [&directory, &topic_directory, &self.files.directory] {
+                match self.files.file_system.sync_directory(directory) {
+                    Ok(()) => {}
+                    Err(_) if self.is_removed() => return Ok(()),
+                    Err(error) => return Err(StoreError::io("sync directory", directory)(error)),
+                }
+            }
+        }
+        let mut state = self.state.lock();
+        state.synced = state.synced.max(target);
+        Ok(())
+    }
+
+    /// Closes files that nobody used since the last call.
+    pub(crate) fn close_idle_files(&self) {
+        let mut state = self.state.lock();
+        for segment in &mut state.segments {
+            if !segment.used && !segment.written {
+                segment.file = None;
+            }
+            segment.used = false;
+        }
+        if state.tail.is_empty() {
+            state.tail = Vec::new();
+        }
+    }
+
+    /// Reads entries from `queue_offset` on into `out`, at most `count_max`, all of one file.
+    /// Nothing is read at or behind the maximum, or where no file is.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn read(
+        &self,
+        queue_offset: i64,
+        count_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        out.clear();
+        let mut state = self.state.lock();
+        let max = state.tail_first + (state.tail.len() / UNIT_BYTES) as i64;
+        if queue_offset < 0 || queue_offset >= max {
+            return Ok(());
+        }
+        let per_file = self.files.units_per_file();
+        let file_left = per_file - queue_offset % per_file;
+        let count = (count_max as i64).min(file_left).min(max - queue_offset);
+        if queue_offset >= state.tail_first {
+            let start = (queue_offset - state.tail_first) as usize * UNIT_BYTES;
+            let end = start + count as usize * UNIT_BYTES;
+            out.extend_from_slice(&state.tail[start..end]);
+            return Ok(());
+        }
+        let count = count.min(state.tail_first - queue_offset);
+        let base = (queue_offset / per_file) as u64 * self.files.file_bytes;
+        let Ok(index) = state.segments.binary_search_by_key(&base, |segment| segment.base) else {
+            return Ok(());
+        };
+        let path = self.directory().join(file_name(base));
+        let file = self.open(&mut state.segments[index], &path)?;
+        drop(state);
+        out.resize(count as usize * UNIT_BYTES, 0);
+        let position = (queue_offset % per_file) as u64 * UNIT_BYTES as u64;
+        file.read_at(out, position).map_err(StoreError::io("read", &path))
+    }
+
+    /// The entry at `queue_offset`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn unit(&self, queue_offset: i64) -> Result<Option<Unit>, StoreError> {
+        let mut bytes = Vec::with_capacity(UNIT_BYTES);
+        self.read(queue_offset, 1, &mut bytes)?;
+        Ok(units(&bytes).next())
+    }
+
+    /// First offset that begins a file behind the one that holds `queue_offset`.
+    pub(crate) fn next_file_start(&self, queue_offset: i64) -> i64 {
+        let per_file = self.files.units_per_file();
+        (queue_offset.max(0) / per_file + 1) * per_file
+    }
+
+    /// Opens what is on disk: finds the last entry, and drops what is behind it.
+    ///
+    /// Entries are checked from the third-last file on, as RocketMQ does; the first one that
+    /// cannot have been written ends the queue.
+    ///
+    /// # Errors
+    /// When a file has another length than configured or the operating system refuses.
+    pub(crate) fn load(&self) -> Result<LoadedQueue, StoreError> {
+        let directory = self.directory();
+        let file_system = &self.files.file_system;
+        let listed = list_log_files(&**file_system, &directory)?;
+        let mut found = listed.files;
+        if let Some(&(base, 0)) = found.last() {
+            let path = directory.join(file_name(base));
+            file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            found.pop();
+        }
+        let mut state = self.state.lock();
+        *state = State::default();
+        for (base, bytes) in found {
+            let path = directory.join(file_name(base));
+            if bytes != self.files.file_bytes {
+                return Err(StoreError::FileSize {
+                    path,
+                    bytes,
+                    expected: self.files.file_bytes,
+                    key: "mappedFileSizeConsumeQueue",
+                });
+            }
+            if base % self.files.file_bytes != 0 {
+                return Err(StoreError::FileName {
+                    path,
+                    file_bytes: self.files.file_bytes,
+                    key: "mappedFileSizeConsumeQueue",
+                });
+            }
+            state.segments.push(Segment { base, file: None, used: false, written: false });
+        }
+        // A gap between files ends the queue: what is behind it cannot be reached in order.
+        let contiguous = state
+            .segments
+            .windows(2)
+            .position(|pair| pair[1].base != pair[0].base + self.files.file_bytes)
+            .map_or(state.segments.len(), |index| index + 1);
+        let mut end = None;
+        let mut max_physical = 0;
+        let mut index = contiguous.saturating_sub(3);
+        let mut buffer = Vec::new();
+        'files: while index < contiguous {
+            let base = state.segments[index].base;
+            let path = directory.join(file_name(base));
+            let file = self.open(&mut state.segments[index], &path)?;
+            let mut position = 0;
+            while position < self.files.file_bytes {
+                let step = (self.files.file_bytes - position).min(64 * 1024 / 20 * 20);
+                buffer.resize(step as usize, 0);
+                file.read_at(&mut buffer, position).map_err(StoreError::io("read", &path))?;
+                for unit in units(&buffer) {
+                    let in_order = unit.is_filler() || unit.end_offset() > max_physical;
+                    if !unit.is_written() || !in_order {
+                        end = Some(base + position);
+                        break 'files;
+                    }
+                    max_physical = max_physical.max(unit.end_offset());
+                    position += UNIT_BYTES as u64;
+                }
+            }
+            end = Some(base + self.files.file_bytes);
+            index += 1;
+        }
+        let end_offset = end.unwrap_or(0) as i64 / UNIT_BYTES as i64;
+        state.max_physical = max_physical;
+        state.tail_first = end_offset;
+        state.synced = end_offset;
+        self.drop_segments_behind(&mut state, end_offset)?;
+        if max_physical == 0 && end_offset > 0 {
+            // The checked files begin with an end; look for the newest entry in front of it.
+            state.max_physical = self.last_physical(&mut state)?;
+        }
+        let min_offset =
+            state.segments.first().map_or(0, |segment| segment.base as i64 / UNIT_BYTES as i64);
+        drop(state);
+        self.min_offset.store(min_offset.min(end_offset), Ordering::Release);
+        self.max_offset.store(end_offset, Ordering::Release);
+        self.set_next_offset(end_offset);
+        Ok(LoadedQueue { foreign: listed.foreign })
+    }
+
+    /// Drops files and bytes at and behind `queue_offset`, so that no old entry can be taken for a
+    /// new one later.
+    fn drop_segments_behind(&self, state: &mut State, queue_offset: i64) -> Result<(), StoreError> {
+        let end = queue_offset.max(0) as u64 * UNIT_BYTES as u64;
+        let directory = self.directory();
+        while let Some(last) = state.segments.last()
+            && last.base >= end
+        {
+            let path = directory.join(file_name(last.base));
+            self.files.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            state.segments.pop();
+            state.directory_changed = true;
+        }
+        if let Some(last) = state.segments.len().checked_sub(1) {
+            let base = state.segments[last].base;
+            let path = directory.join(file_name(base));
+            let position = end - base;
+            if position < self.files.file_bytes {
+                let file = self.open(&mut state.segments[last], &path)?;
+                file.zero_range(position, self.files.file_bytes - position)
+                    .map_err(StoreError::io("wipe the end of", &path))?;
+                state.segments[last].written = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops entries at and behind `queue_offset`.
+    fn cut_to(&self, state: &mut State, queue_offset: i64) {
+        if queue_offset >= state.tail_first {
+            state.tail.truncate((queue_offset - state.tail_first) as usize * UNIT_BYTES);
+        } else {
+            state.tail.clear();
+            // If wiping fails, the files keep old entries that are overwritten in order; the
+            // next recovery compares the last entry with the log and cuts again.
+            if let Err(error) = self.drop_segments_behind(state, queue_offset) {
+                tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
+                    "could not wipe dropped consume queue entries");
+            }
+            state.tail_first = queue_offset;
+            state.synced = state.synced.min(queue_offset);
+        }
+        let min = self.min_offset.load(Ordering::Acquire);
+        self.min_offset.store(min.min(queue_offset), Ordering::Release);
+        self.max_offset.store(queue_offset, Ordering::Release);
+        state.max_physical = 0;
+    }
+
+    /// Drops all entries: the queue is built anew.
+    pub(crate) fn clear(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        self.drop_segments_behind(&mut state, 0)?;
+        *state = State { directory_changed: true, ..State::default() };
+        drop(state);
+        self.min_offset.store(0, Ordering::Release);
+        self.max_offset.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes the directory of a queue without entries, if nothing is in it.
+    pub(crate) fn remove_empty_directory(&self) -> Result<(), StoreError> {
+        let directory = self.directory();
+        let file_system = &self.files.file_system;
+        let exists =
+            file_system.exists(&directory).map_err(StoreError::io("look for", &directory))?;
+        if exists
+            && file_system.list(&directory).map_err(StoreError::io("list", &directory))?.is_empty()
+        {
+            file_system
+                .remove_directory(&directory)
+                .map_err(StoreError::io("remove directory", &directory))?;
+        }
+        Ok(())
+    }
+
+    /// Drops entries whose records do not lie in front of `log_end`.
+    pub(crate) fn cut_behind_log(&self, log_end: i64) -> Result<(), StoreError> {
+        self.cut_last_while(|_, unit| !unit.is_filler() && unit.end_offset() > log_end)
+    }
+
+    /// Drops entries from the newest on for as long as `wrong` says so.
+    pub(crate) fn cut_last_while(
+        &self,
+        mut wrong: impl FnMut(i64, Unit) -> bool,
+    ) -> Result<(), StoreError> {
+        let max = self.max_offset();
+        let mut cut = max;
+        let mut last_end = None;
+        while cut > self.min_offset() {
+            let Some(unit) = self.unit(cut - 1)? else { break };
+            if !wrong(cut - 1, unit) {
+                last_end = Some(unit.end_offset());
+                break;
+            }
+            cut -= 1;
+        }
+        if cut < max {
+            let mut state = self.state.lock();
+            self.cut_to(&mut state, cut);
+            state.max_physical = match last_end {
+                Some(end) if end > 0 => end,
+                _ => self.last_physical(&mut state)?,
+            };
+        }
+        self.set_next_offset(self.max_offset());
+        Ok(())
+    }
+
+    /// The end of the newest record that the files speak of.
+    fn last_physical(&self, state: &mut State) -> Result<i64, StoreError> {
+        let directory = self.directory();
+        let end = state.tail_first as u64 * UNIT_BYTES as u64;
+        for index in (0..state.segments.len()).rev() {
+            let base = state.segments[index].base;
+            let path = directory.join(file_name(base));
+            let file = self.open(&mut state.segments[index], &path)?;
+            let mut bytes = vec![0; (end - base).min(self.files.file_bytes) as usize];
+            file.read_at(&mut bytes, 0).map_err(StoreError::io("read", &path))?;
+            if let Some(unit) = units(&bytes).rev().find(|unit| !unit.is_filler()) {
+                return Ok(unit.end_offset());
+            }
+        }
+        Ok(0)
+    }
+
+    /// Moves the minimum to the first entry whose record lies at or behind `log_start`, and removes
+    /// files that hold only older ones. The last file stays. Returns how many were removed.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn follow_log_start(&self, log_start: i64) -> Result<usize, StoreError> {
+        let max = self.max_offset();
+        let (mut low, mut high) = (self.min_offset(), max);
+        // Entries lie in the order of the log, fillers (offset 0) in front of all.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.unit(middle)? {
+                Some(unit) if unit.physical_offset >= log_start && !unit.is_filler() => {
+                    high = middle;
+                }
+                Some(_) => low = middle + 1,
+                None => break,
+            }
+        }
+        self.min_offset.fetch_max(low, Ordering::Release);
+        let mut state = self.state.lock();
+        let per_file = self.files.units_per_file();
+        let mut removed = 0;
+        while state.segments.len() > 1
+            && state.segments[0].base as i64 / UNIT_BYTES as i64 + per_file <= low
+        {
+            let path = self.directory().join(file_name(state.segments[0].base));
+            self.files.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            state.segments.remove(0);
+            state.directory_changed = true;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+/// What [`ConsumeQueue::load`] found.
+#[derive(Debug, Default)]
+pub(crate) struct LoadedQueue {
+    /// Entries of the directory that are no files of the queue; left alone.
+    pub(crate) foreign: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests;

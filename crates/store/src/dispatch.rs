@@ -1,0 +1,184 @@
+//! What follows from a record in the log: its entry in a ConsumeQueue, and news of its arrival.
+//!
+//! Driven from the log in order and at once. An append and a recovery come through the same door,
+//! so a queue rebuilt after a crash is the queue that was lost.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use rocketmq_protocol::hash;
+use rocketmq_protocol::message::properties::{self, name};
+use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
+
+use crate::consume_queue::{ConsumeQueue, Pushed, Unit};
+use crate::error::StoreError;
+use crate::offset::{Dispatched, Published};
+use crate::queue_table::QueueTable;
+
+/// The topic whose entries carry the deliver time instead of a tag's hash.
+const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+/// Delay of a level that is not configured (`DelayLevel` of RocketMQ's schedule service), in ms.
+const UNKNOWN_LEVEL_DELAY_MS: i64 = 1_000;
+
+/// How the tags code of a record comes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TagsCode {
+    /// The hash of its tag, 0 without one.
+    Hash(i64),
+    /// Its deliver time, by delay level.
+    DelayLevel(i32),
+}
+
+impl TagsCode {
+    pub(crate) fn of(topic: &str, block: &[u8]) -> TagsCode {
+        if topic == SCHEDULE_TOPIC
+            && let Some(level) = properties::find(block, name::DELAY)
+            && let Ok(level) = level.parse::<i32>()
+            && level > 0
+        {
+            return TagsCode::DelayLevel(level);
+        }
+        TagsCode::Hash(properties::find(block, name::TAGS).map_or(0, hash::tags_code))
+    }
+
+    pub(crate) fn resolve(self, store_timestamp_ms: i64, delay_levels_ms: &[i64]) -> i64 {
+        match self {
+            TagsCode::Hash(hash) => hash,
+            TagsCode::DelayLevel(level) => {
+                // Levels above the last one count as the last one.
+                let level = usize::try_from(level).unwrap_or(0).min(delay_levels_ms.len());
+                let delay = level.checked_sub(1).and_then(|index| delay_levels_ms.get(index));
+                store_timestamp_ms.saturating_add(delay.copied().unwrap_or(UNKNOWN_LEVEL_DELAY_MS))
+            }
+        }
+    }
+}
+
+/// What the log says of one record, as far as dispatch needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dispatch {
+    pub(crate) sys_flag: i32,
+    pub(crate) queue_offset: i64,
+    pub(crate) unit: Unit,
+}
+
+impl Dispatch {
+    pub(crate) fn of_record(record: &MessageRecord<'_>, delay_levels_ms: &[i64]) -> Dispatch {
+        let tags_code = TagsCode::of(record.topic, record.properties)
+            .resolve(record.store_timestamp_ms, delay_levels_ms);
+        Dispatch {
+            sys_flag: record.sys_flag,
+            queue_offset: record.queue_offset,
+            unit: Unit {
+                physical_offset: record.physical_offset,
+                // A record's size was read from a positive 32-bit word.
+                size: record.size as i32,
+                tags_code,
+            },
+        }
+    }
+}
+
+/// News for those who wait for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Queue within the topic.
+    pub queue_id: i32,
+    /// The queue's maximum now: the offset behind the message that arrived.
+    pub max_queue_offset: i64,
+    /// The message's tags code.
+    pub tags_code: i64,
+    /// When it was stored, in ms since the epoch.
+    pub store_timestamp_ms: i64,
+}
+
+/// Who wants to hear of arrivals.
+pub trait ArrivalListener: Send + Sync {
+    /// Messages of one append can be read now. Called on the thread of the append, without locks;
+    /// it must not block. Calls of two threads may come in either order.
+    fn arrived(&self, batch: &[Arrival]);
+}
+
+/// Carries records from the log to the queues.
+pub(crate) struct Dispatcher {
+    table: Arc<QueueTable>,
+    /// Held while a batch is dispatched. Taken before the append lock is let go, so that batches
+    /// are dispatched in the order of the log.
+    turn: Mutex<()>,
+    dispatched: Published<Dispatched>,
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher").field("dispatched", &self.dispatched).finish_non_exhaustive()
+    }
+}
+
+impl Dispatcher {
+    pub(crate) fn new(table: Arc<QueueTable>) -> Dispatcher {
+        Dispatcher { table, turn: Mutex::new(()), dispatched: Published::new(Dispatched(0)) }
+    }
+
+    /// Waits for the batches in front to be dispatched.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    pub(crate) fn dispatched(&self) -> Dispatched {
+        self.dispatched.get()
+    }
+
+    /// Makes the end of what was dispatched known.
+    pub(crate) fn publish(&self, _turn: &MutexGuard<'_, ()>, end: i64) {
+        self.dispatched.publish(Dispatched(end));
+    }
+
+    /// Dispatches one record to its queue; the caller holds the turn.
+    ///
+    /// # Errors
+    /// When entries had to be written out and could not be. The entry itself is kept in memory, so
+    /// nothing is lost and the write is tried again.
+    pub(crate) fn dispatch(
+        &self,
+        queue: &Arc<ConsumeQueue>,
+        dispatch: &Dispatch,
+    ) -> Result<Option<Pushed>, StoreError> {
+        if sys_flag::is_outside_queues(dispatch.sys_flag) {
+            return Ok(None);
+        }
+        let pushed = queue.push(dispatch.queue_offset, dispatch.unit);
+        if matches!(pushed, Pushed::Added | Pushed::Restarted) {
+            self.table.list_unwritten(queue);
+            if queue.tail_is_long() {
+                queue.write_tail()?;
+            }
+        }
+        Ok(Some(pushed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_hashed_as_java_does() {
+        let code = TagsCode::of("Orders", b"KEYS\x01k\x02TAGS\x01TagA\x02");
+        assert_eq!(code, TagsCode::Hash(2_598_919));
+        assert_eq!(TagsCode::of("Orders", b"DELAY\x013\x02"), TagsCode::Hash(0));
+    }
+
+    #[test]
+    fn the_schedule_topic_carries_deliver_times() {
+        let levels = [1_000, 5_000];
+        let resolve = |block: &[u8]| TagsCode::of(SCHEDULE_TOPIC, block).resolve(100, &levels);
+        assert_eq!(resolve(b"DELAY\x011\x02"), 1_100);
+        assert_eq!(resolve(b"DELAY\x012\x02"), 5_100);
+        assert_eq!(resolve(b"DELAY\x0199\x02"), 5_100, "beyond the last level");
+        assert_eq!(resolve(b"DELAY\x010\x02TAGS\x01TagA\x02"), 2_598_919);
+        assert_eq!(TagsCode::DelayLevel(1).resolve(100, &[]), 1_100, "no levels at all");
+    }
+}

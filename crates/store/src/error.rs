@@ -1,0 +1,194 @@
+//! What can go wrong in the store, by what the caller does about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rocketmq_protocol::message::batch::BatchError;
+
+/// Why a store cannot be opened or operated.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system refused a call.
+    #[error("{action} {path}: {source}")]
+    Io {
+        /// What was being done, as a verb.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+    /// Another process works in the directory.
+    #[error(
+        "store directory {directory} is in use by another process (lock file {lock}); \
+         stop that process or choose another storePathRootDir"
+    )]
+    Locked {
+        /// The store's root directory.
+        directory: PathBuf,
+        /// Its lock file.
+        lock: PathBuf,
+    },
+    /// A file has a length that the configuration does not allow for.
+    #[error(
+        "file {path} has {bytes} bytes, {expected} are expected; set {key} to the size that the \
+         directory was made with, or take the file out of the directory"
+    )]
+    FileSize {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// The configured length.
+        expected: u64,
+        /// The configuration key.
+        key: &'static str,
+    },
+    /// A file is missing between two others.
+    #[error("file {path} is missing, though files before and behind it exist; restore it")]
+    MissingFile {
+        /// The file that should be there.
+        path: PathBuf,
+    },
+    /// A file's name says a place where no file can begin.
+    #[error(
+        "file {path} begins at a place that is no multiple of {file_bytes}; set {key} to the size \
+         that the directory was made with, or take the file out of the directory"
+    )]
+    FileName {
+        /// The file.
+        path: PathBuf,
+        /// The configured file size.
+        file_bytes: u64,
+        /// The configuration key.
+        key: &'static str,
+    },
+    /// A value of the configuration is out of range.
+    #[error("{key} is {value}, allowed is {allowed}")]
+    Config {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What would do.
+        allowed: &'static str,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+        let path = path.to_owned();
+        move |source| StoreError::Io { action, path, source: Arc::new(source) }
+    }
+}
+
+/// Why a message is not taken into a batch. It concerns this message alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The body is over the limit.
+    #[error("message body is {bytes} bytes, maxMessageSize allows {max}")]
+    BodyTooLarge {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Body, topic and properties together are over the limit.
+    #[error("message with its properties is {bytes} bytes, {max} are allowed")]
+    RecordTooLarge {
+        /// The record's length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The property block is longer than a record can hold.
+    #[error("message properties are {bytes} bytes, {max} are allowed")]
+    PropertiesTooLong {
+        /// The block's length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The topic is too long.
+    #[error("topic is {bytes} bytes, {max} are allowed")]
+    TopicTooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The topic cannot be the name of a directory.
+    #[error("topic {topic:?} is empty, or holds a slash or a zero byte, or is a path of dots")]
+    TopicName {
+        /// The topic.
+        topic: String,
+    },
+    /// The queue number is negative.
+    #[error("queue id {queue_id} is negative")]
+    QueueId {
+        /// The number.
+        queue_id: i32,
+    },
+    /// A batch body cannot be read.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// A batch body holds no message.
+    #[error("batch holds no message")]
+    BatchEmpty,
+    /// A batch is over the limit as a whole.
+    #[error("batch is {bytes} bytes as records, {max} are allowed")]
+    BatchTooLarge {
+        /// The records' length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Why nothing can be appended for now, or ever again.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// The disk is fuller than the warning level. Lifted when space returns.
+    #[error(
+        "disk of {path} is {used_percent} % full, diskSpaceWarningLevelRatio allows \
+         {limit_percent} %; free space and writing resumes"
+    )]
+    DiskFull {
+        /// The directory.
+        path: PathBuf,
+        /// Used share.
+        used_percent: u32,
+        /// The warning level.
+        limit_percent: u32,
+    },
+    /// ConsumeQueue entries could not be written. Lifted when it works again.
+    #[error("consume queue cannot be written ({0}); writing resumes when that works again")]
+    ConsumeQueue(String),
+    /// A sync failed, so it is unknown what is on disk. Final until the store is opened again.
+    #[error("a sync failed ({0}); restart the broker to recover from what is on disk")]
+    SyncFailed(String),
+    /// A write failed and its remains could not be wiped. Final until the store is opened again.
+    #[error("a write failed ({0}); restart the broker to recover from what is on disk")]
+    WriteFailed(String),
+    /// The store is shutting down.
+    #[error("the store is shut down")]
+    ShutDown,
+}
+
+/// Why messages were not appended.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The store takes nothing.
+    #[error("store is not writable: {0}")]
+    Refused(#[from] Refusal),
+    /// A new CommitLog file could not be made.
+    #[error("create commit log file: {0}")]
+    CreateFile(StoreError),
+    /// The CommitLog could not be written; nothing of the failed part counts.
+    #[error("append to the commit log: {0}")]
+    Write(StoreError),
+    /// The batch was not handed to the log yet, or holds no such message.
+    #[error("message was not handed to the log")]
+    NotAppended,
+}

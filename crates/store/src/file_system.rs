@@ -1,0 +1,374 @@
+//! Every call to the operating system's files that the store makes, as a trait.
+//!
+//! Owns the real implementation. Tests put another one in its place that refuses calls, and a crash
+//! simulator one that forgets what was not synced. Nothing else in this crate touches a file.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+
+use crate::mapping::Mapping;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// It must exist.
+    Existing,
+    /// It must not exist.
+    New,
+    /// It is made if missing and kept as it is otherwise.
+    Any,
+    /// It is made if missing and emptied otherwise.
+    Empty,
+}
+
+/// What a directory holds under one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Name inside the directory. A name that is not UTF-8 has its odd bytes replaced.
+    pub name: String,
+    /// Whether it is a directory itself.
+    pub is_directory: bool,
+    /// Length of a file in bytes.
+    pub bytes: u64,
+}
+
+/// Space on the file system that holds a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Size in bytes.
+    pub total_bytes: u64,
+    /// What an unprivileged process can still take, in bytes.
+    pub available_bytes: u64,
+}
+
+impl DiskSpace {
+    /// Used share, 0 to 1; 0 when the size is unknown.
+    pub fn used_ratio(&self) -> f64 {
+        if self.total_bytes == 0 {
+            return 0.0;
+        }
+        1.0 - self.available_bytes.min(self.total_bytes) as f64 / self.total_bytes as f64
+    }
+}
+
+/// A tree of files.
+pub trait FileSystem: fmt::Debug + Send + Sync {
+    /// Opens a file for reading and writing.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>>;
+    /// Makes a directory and its parents. Not durable before the parent is synced.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals inside a directory durable.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// Lists a directory, sorted by name.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
+    /// Whether something exists at `path`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// Puts `from` in the place of `to`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory with all it holds.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// Space on the file system that holds `path`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn disk_space(&self, path: &Path) -> io::Result<DiskSpace>;
+    /// Physical memory of the machine in bytes, which bounds what the page cache can hold.
+    fn memory_bytes(&self) -> u64;
+}
+
+/// An open file.
+pub trait StoreFile: fmt::Debug + Send + Sync {
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn len_bytes(&self) -> io::Result<u64>;
+    /// Last modification in ms since the epoch.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn modified_ms(&self) -> io::Result<i64>;
+    /// Writes all of `bytes` at `position`.
+    ///
+    /// # Errors
+    /// What the operating system says; a part may have been written.
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
+    /// Fills `buffer` from `position`.
+    ///
+    /// # Errors
+    /// What the operating system says; `UnexpectedEof` when the file ends before.
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()>;
+    /// Extends the file to `bytes` and reserves the space, so that writing there cannot find the
+    /// disk full. Touches no page. Where the file system cannot reserve, it only extends.
+    ///
+    /// # Errors
+    /// What the operating system says, a full disk among it.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+    /// Sets the length without reserving space.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+    /// Makes `bytes` bytes from `position` read as zeros, without changing the length.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn zero_range(&self, position: u64, bytes: u64) -> io::Result<()>;
+    /// Makes the contents durable, and what is needed to read them back.
+    ///
+    /// # Errors
+    /// What the operating system says. After a failure it is unknown what is durable.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Maps the whole file for reading; its length must be `bytes` and never shrink.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn map(&self, bytes: usize) -> io::Result<Mapping>;
+    /// Takes the exclusive lock of the file. False when someone else holds it. It is let go when
+    /// the file is dropped.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn try_lock(&self) -> io::Result<bool>;
+}
+
+/// The operating system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFileSystem;
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl FileSystem for RealFileSystem {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match mode {
+            OpenMode::Existing => {}
+            OpenMode::New => {
+                options.create_new(true);
+            }
+            OpenMode::Any => {
+                options.create(true).truncate(false);
+            }
+            OpenMode::Empty => {
+                options.create(true).truncate(true);
+            }
+        }
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            // Follows a link, so that a linked directory counts as one.
+            let metadata = match std::fs::metadata(entry.path()) {
+                Ok(metadata) => metadata,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            entries.push(DirectoryEntry {
+                name: entry.file_name().to_string_lossy().into_owned(),
+                is_directory: metadata.is_dir(),
+                bytes: metadata.len(),
+            });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir_all(path)
+    }
+
+    fn disk_space(&self, path: &Path) -> io::Result<DiskSpace> {
+        let space = rustix::fs::statvfs(path)?;
+        Ok(DiskSpace {
+            total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+            available_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+        })
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let info = rustix::system::sysinfo();
+        (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
+    }
+}
+
+/// Zeros for file systems that cannot make a hole, and for files that must hold blocks.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+impl StoreFile for RealFile {
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn modified_ms(&self) -> io::Result<i64> {
+        let metadata = self.0.metadata()?;
+        Ok(metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000))
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, position)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+        self.0.read_exact_at(buffer, position)
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        loop {
+            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.0.set_len(bytes),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn zero_range(&self, position: u64, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.0, flags, position, bytes) {
+            Ok(()) => return Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (mut position, mut left) = (position, bytes);
+        while left > 0 {
+            let step = left.min(ZEROS.len() as u64);
+            self.0.write_all_at(&ZEROS[..step as usize], position)?;
+            position += step;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn map(&self, bytes: usize) -> io::Result<Mapping> {
+        Mapping::of_file(&self.0, bytes)
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        // A record lock, as Java's FileChannel.tryLock takes it, keeps a Java broker away. It does
+        // not tell apart two stores of one process, so the lock of the open file is taken as well.
+        match rustix::fs::fcntl_lock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        match rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_allocated_written_zeroed_and_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = RealFileSystem.open(&path, OpenMode::New).unwrap();
+        file.allocate(10_000).unwrap();
+        assert_eq!(file.len_bytes().unwrap(), 10_000);
+        file.write_at(&[7; 100], 50).unwrap();
+        file.zero_range(60, 20).unwrap();
+        let mut read = [9; 100];
+        file.read_at(&mut read, 0).unwrap();
+        assert_eq!((read[49], read[50], read[60], read[79], read[80]), (0, 7, 0, 0, 7));
+        file.sync_data().unwrap();
+        assert!(file.read_at(&mut read, 9_950).is_err());
+        assert!(RealFileSystem.open(&path, OpenMode::New).is_err());
+        assert!(file.modified_ms().unwrap() > 0);
+    }
+
+    #[test]
+    fn the_lock_is_exclusive_within_a_process_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = RealFileSystem.open(&path, OpenMode::Any).unwrap();
+        assert!(first.try_lock().unwrap());
+        let second = RealFileSystem.open(&path, OpenMode::Any).unwrap();
+        assert!(!second.try_lock().unwrap());
+        drop(first);
+        assert!(second.try_lock().unwrap());
+    }
+
+    #[test]
+    fn used_ratio_stays_in_range() {
+        let space = DiskSpace { total_bytes: 100, available_bytes: 25 };
+        assert!((space.used_ratio() - 0.75).abs() < 1e-9);
+        assert!(DiskSpace::default().used_ratio() == 0.0);
+        assert!(RealFileSystem.disk_space(Path::new("/")).unwrap().total_bytes > 0);
+        assert!(RealFileSystem.memory_bytes() > 1 << 20);
+    }
+}

@@ -1,0 +1,295 @@
+//! Making the log and the queues durable.
+//!
+//! One flusher syncs the log: waiters that came meanwhile form a group and share one sync. A failed
+//! sync is final, since the kernel may have dropped the pages it could not write: the store then
+//! refuses appends, and no sync is tried again until the directory was recovered.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::background::Parts;
+use crate::commit_log::CommitLog;
+use crate::consume_queue::ConsumeQueue;
+use crate::error::{Refusal, StoreError};
+use crate::offset::{Durable, Published};
+
+/// Pages in which RocketMQ counts what is not synced yet.
+const PAGE_BYTES: u64 = 4096;
+
+/// What a waiter is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DurableOutcome {
+    /// The messages survive a loss of power.
+    Durable,
+    /// It is not known what survives; why.
+    Failed(String),
+}
+
+/// What a waiter leaves to be called.
+pub(crate) type DurableCallback = Box<dyn FnOnce(DurableOutcome) + Send>;
+
+#[derive(Default)]
+struct Waiters {
+    waiting: Vec<(i64, DurableCallback)>,
+    nudged: bool,
+    stopped: bool,
+    failed: Option<String>,
+}
+
+/// The one that syncs the log.
+pub(crate) struct Flusher {
+    durable: Published<Durable>,
+    waiters: Mutex<Waiters>,
+    wake: Condvar,
+    /// Held during a sync: there is one at a time.
+    turn: Mutex<()>,
+}
+
+impl fmt::Debug for Flusher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flusher").field("durable", &self.durable).finish_non_exhaustive()
+    }
+}
+
+impl Flusher {
+    pub(crate) fn new() -> Flusher {
+        Flusher {
+            durable: Published::new(Durable(0)),
+            waiters: Mutex::default(),
+            wake: Condvar::new(),
+            turn: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn durable(&self) -> Durable {
+        self.durable.get()
+    }
+
+    /// Sets what is durable, once, after recovery.
+    pub(crate) fn begin_at(&self, end: i64) {
+        self.durable.publish(Durable(end));
+    }
+
+    /// Calls `callback` once everything in front of `end` is durable: now, if it is already, else
+    /// from the thread that syncs.
+    pub(crate) fn on_durable(&self, end: i64, callback: DurableCallback) {
+        let mut waiters = self.waiters.lock();
+        if let Some(reason) = &waiters.failed {
+            let reason = reason.clone();
+            drop(waiters);
+            return callback(DurableOutcome::Failed(reason));
+        }
+        if self.durable.get().0 >= end {
+            drop(waiters);
+            return callback(DurableOutcome::Durable);
+        }
+        waiters.waiting.push((end, callback));
+        drop(waiters);
+        self.wake.notify_one();
+    }
+
+    /// Wakes the flusher before its interval is over.
+    pub(crate) fn nudge(&self) {
+        self.waiters.lock().nudged = true;
+        self.wake.notify_one();
+    }
+
+    /// Ends [`Flusher::run`].
+    pub(crate) fn stop(&self) {
+        self.waiters.lock().stopped = true;
+        self.wake.notify_one();
+    }
+
+    /// Syncs what was written so far and calls the waiters it serves.
+    ///
+    /// # Errors
+    /// When a sync failed, now or earlier.
+    pub(crate) fn flush(&self, parts: &Parts) -> Result<(), Refusal> {
+        let Parts { log, checkpoint, writability, .. } = parts;
+        let turn = self.turn.lock();
+        let mut group = {
+            let mut waiters = self.waiters.lock();
+            if let Some(reason) = &waiters.failed {
+                return Err(Refusal::SyncFailed(reason.clone()));
+            }
+            std::mem::take(&mut waiters.waiting)
+        };
+        // In this order: the end covers every message up to this time.
+        let timestamp_ms = log.timestamp_ms();
+        let end = log.written().0;
+        let from = self.durable.get().0;
+        if let Err(error) = sync_files(log, from, end) {
+            let reason = error.to_string();
+            writability.refuse_finally(Refusal::SyncFailed(reason.clone()));
+            let mut waiters = self.waiters.lock();
+            waiters.failed = Some(reason.clone());
+            group.append(&mut waiters.waiting);
+            drop(waiters);
+            drop(turn);
+            tracing::error!(%error, "sync of the commit log failed, no more messages are taken");
+            for (_, callback) in group {
+                callback(DurableOutcome::Failed(reason.clone()));
+            }
+            return Err(Refusal::SyncFailed(reason));
+        }
+        self.durable.publish(Durable(end));
+        checkpoint.update(|words| {
+            words.physic_msg_timestamp_ms = words.physic_msg_timestamp_ms.max(timestamp_ms);
+        });
+        drop(turn);
+        for (wanted, callback) in group {
+            if wanted <= end {
+                callback(DurableOutcome::Durable);
+            } else {
+                // Only for someone who waits for what is not even written.
+                self.waiters.lock().waiting.push((wanted, callback));
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes on demand and from time to time until stopped.
+    pub(crate) fn run(&self, parts: &Parts) {
+        let Parts { config, log, .. } = parts;
+        let interval = Duration::from_millis(config.flush_interval_commit_log_ms.max(1));
+        let thorough = Duration::from_millis(config.flush_commit_log_thorough_interval_ms);
+        let mut last_flush = Instant::now();
+        let mut last_turn = Instant::now();
+        loop {
+            let mut waiters = self.waiters.lock();
+            // A waiter that came during the last sync is served at once.
+            while waiters.waiting.is_empty()
+                && !waiters.nudged
+                && !waiters.stopped
+                && last_turn.elapsed() < interval
+            {
+                self.wake.wait_for(&mut waiters, interval.saturating_sub(last_turn.elapsed()));
+            }
+            if waiters.stopped {
+                return;
+            }
+            let asked = !waiters.waiting.is_empty();
+            waiters.nudged = false;
+            drop(waiters);
+            last_turn = Instant::now();
+            let unsynced = (log.written().0 - self.durable.get().0).max(0) as u64;
+            let pages = unsynced / PAGE_BYTES;
+            if asked
+                || (unsynced > 0
+                    && (pages >= config.flush_commit_log_least_pages
+                        || last_flush.elapsed() >= thorough))
+            {
+                last_flush = Instant::now();
+                if self.flush(parts).is_err() {
+                    // Final: waiters are answered by `on_durable` itself from now on.
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn sync_files(log: &CommitLog, from: i64, end: i64) -> Result<(), StoreError> {
+    if end <= from {
+        return Ok(());
+    }
+    for file in log.files.snapshot() {
+        if file.end_offset() as i64 > from && (file.base_offset() as i64) < end {
+            file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The one that writes and syncs the queues.
+#[derive(Debug)]
+pub(crate) struct QueueFlusher {
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    unsynced: Vec<Arc<ConsumeQueue>>,
+    last_thorough: Instant,
+}
+
+impl QueueFlusher {
+    pub(crate) fn new() -> QueueFlusher {
+        QueueFlusher {
+            state: Mutex::new(QueueState { unsynced: Vec::new(), last_thorough: Instant::now() }),
+        }
+    }
+
+    /// Writes entries from memory to the files, syncs queues that have enough unsynced ones, all of
+    /// them when `thorough` or when it is time, and moves the checkpoint when nothing is left.
+    ///
+    /// # Errors
+    /// When something could not be written (tried again next time) or synced (final).
+    pub(crate) fn flush(&self, parts: &Parts, thorough: bool) -> Result<(), StoreError> {
+        let Parts { config, log, dispatcher, table, checkpoint, writability, .. } = parts;
+        let mut state = self.state.lock();
+        let interval = Duration::from_millis(config.flush_consume_queue_thorough_interval_ms);
+        let thorough = thorough || state.last_thorough.elapsed() >= interval;
+
+        let timestamp_ms = log.timestamp_ms();
+        // Whoever published this time has passed here and is dispatched: an appender takes its
+        // turn before it lets go of the append lock.
+        {
+            let appender = log.lock();
+            let turn = dispatcher.turn();
+            drop((appender, turn));
+        }
+        let mut failure = None;
+        for queue in table.take_unwritten() {
+            match queue.write_tail() {
+                Ok(()) => state.unsynced.push(queue),
+                Err(error) => {
+                    table.list_unwritten(&queue);
+                    failure = Some(error);
+                }
+            }
+        }
+        if let Some(error) = failure {
+            let refusal = Refusal::ConsumeQueue(error.to_string());
+            if writability.set_consume_queue(Some(refusal)) {
+                tracing::error!(%error, "consume queue cannot be written");
+            }
+            return Err(error);
+        }
+        if writability.set_consume_queue(None) {
+            tracing::info!("consume queue can be written again");
+        }
+
+        state.unsynced.sort_unstable_by_key(|queue| Arc::as_ptr(queue) as usize);
+        state.unsynced.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let least_bytes = config.flush_consume_queue_least_pages * PAGE_BYTES;
+        let mut left = Vec::new();
+        for queue in std::mem::take(&mut state.unsynced) {
+            if !thorough && queue.unsynced_bytes() < least_bytes {
+                left.push(queue);
+                continue;
+            }
+            if let Err(error) = queue.sync() {
+                writability.refuse_finally(Refusal::SyncFailed(error.to_string()));
+                tracing::error!(%error, "sync of a consume queue failed, no more messages are taken");
+                return Err(error);
+            }
+        }
+        state.unsynced = left;
+        if thorough {
+            state.last_thorough = Instant::now();
+            for queue in table.snapshot() {
+                queue.close_idle_files();
+            }
+        }
+        if state.unsynced.is_empty() {
+            checkpoint.update(|words| {
+                words.logics_msg_timestamp_ms = words.logics_msg_timestamp_ms.max(timestamp_ms);
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,443 @@
+//! The files of the CommitLog: fixed length, 20-digit names, mapped for reading, preallocated.
+//!
+//! Owns finding, making and removing files. What is in them is `commit_log`'s business.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+
+use crate::error::StoreError;
+use crate::file_system::{FileSystem, OpenMode, StoreFile};
+use crate::mapping::{HoldsMapping, Mapping, shared_slice};
+
+/// Digits of a file name.
+const NAME_DIGITS: usize = 20;
+
+/// The name of the file whose first byte is `base_offset`.
+pub(crate) fn file_name(base_offset: u64) -> String {
+    format!("{base_offset:020}")
+}
+
+/// The base offset that a file name says, if it is one.
+pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
+    if name.len() != NAME_DIGITS || !name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    name.parse().ok().filter(|base| *base <= i64::MAX as u64)
+}
+
+/// One file, mapped as a whole.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    base_offset: u64,
+    bytes: u64,
+    path: PathBuf,
+    file: Arc<dyn StoreFile>,
+    mapping: Mapping,
+}
+
+impl HoldsMapping for MappedFile {
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+impl MappedFile {
+    fn open(
+        file_system: &dyn FileSystem,
+        path: PathBuf,
+        base_offset: u64,
+        bytes: u64,
+    ) -> Result<MappedFile, StoreError> {
+        let file =
+            file_system.open(&path, OpenMode::Existing).map_err(StoreError::io("open", &path))?;
+        MappedFile::map(path, file, base_offset, bytes)
+    }
+
+    fn map(
+        path: PathBuf,
+        file: Arc<dyn StoreFile>,
+        base_offset: u64,
+        bytes: u64,
+    ) -> Result<MappedFile, StoreError> {
+        let mapping = file.map(bytes as usize).map_err(StoreError::io("map", &path))?;
+        Ok(MappedFile { base_offset, bytes, path, file, mapping })
+    }
+
+    /// Offset of the first byte.
+    pub(crate) fn base_offset(&self) -> u64 {
+        self.base_offset
+    }
+
+    /// Offset behind the last byte.
+    pub(crate) fn end_offset(&self) -> u64 {
+        self.base_offset + self.bytes
+    }
+
+    /// Whether `offset` lies in this file.
+    pub(crate) fn holds(&self, offset: u64) -> bool {
+        (self.base_offset..self.end_offset()).contains(&offset)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self) -> &dyn StoreFile {
+        &*self.file
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Writes `bytes` at `offset`, which lies in this file, behind all that is published.
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        debug_assert!(offset - self.base_offset >= self.mapping.published() as u64);
+        self.file.write_at(bytes, offset - self.base_offset)
+    }
+
+    /// Lets readers see all in front of `offset`.
+    pub(crate) fn publish(&self, offset: u64) {
+        self.mapping.publish((offset - self.base_offset) as usize);
+    }
+
+    /// A slice of the published part that keeps the file alive.
+    pub(crate) fn shared_slice(self: &Arc<Self>, offset: u64, bytes: usize) -> Option<Bytes> {
+        let start = usize::try_from(offset.checked_sub(self.base_offset)?).ok()?;
+        shared_slice(self, start..start.checked_add(bytes)?)
+    }
+
+    /// The published bytes from `offset` on.
+    pub(crate) fn published_from(&self, offset: u64) -> Option<&[u8]> {
+        let start = usize::try_from(offset.checked_sub(self.base_offset)?).ok()?;
+        self.mapping.slice(start..self.mapping.published())
+    }
+
+    /// The published bytes from `offset`, `bytes` of them.
+    pub(crate) fn slice(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset.checked_sub(self.base_offset)?).ok()?;
+        self.mapping.slice(start..start.checked_add(bytes)?)
+    }
+}
+
+/// All files of a log, oldest first, without gaps.
+#[derive(Debug)]
+pub(crate) struct MappedFileQueue {
+    file_system: Arc<dyn FileSystem>,
+    directory: PathBuf,
+    file_bytes: u64,
+    files: RwLock<VecDeque<Arc<MappedFile>>>,
+}
+
+/// What [`MappedFileQueue::load`] found beside the files of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// Entries whose names are not those of log files; left alone.
+    pub(crate) foreign: Vec<PathBuf>,
+    /// Empty last files, which a crash between creating and extending leaves; removed.
+    pub(crate) removed_empty: Vec<PathBuf>,
+}
+
+impl MappedFileQueue {
+    pub(crate) fn new(
+        file_system: Arc<dyn FileSystem>,
+        directory: PathBuf,
+        file_bytes: u64,
+    ) -> MappedFileQueue {
+        MappedFileQueue { file_system, directory, file_bytes, files: RwLock::default() }
+    }
+
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Opens the files that exist.
+    ///
+    /// # Errors
+    /// When a file has another length than configured, a name that is no multiple of it, or when
+    /// one is missing in the middle.
+    pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
+        self.file_system
+            .create_directory(&self.directory)
+            .map_err(StoreError::io("create directory", &self.directory))?;
+        let listed = list_log_files(&*self.file_system, &self.directory)?;
+        let mut loaded = Loaded { foreign: listed.foreign, removed_empty: Vec::new() };
+        let mut found = listed.files;
+        if let Some(&(base_offset, 0)) = found.last() {
+            let path = self.path_of(base_offset);
+            self.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            loaded.removed_empty.push(path);
+            found.pop();
+        }
+        let mut files = VecDeque::with_capacity(found.len());
+        let mut expected = None;
+        for (base_offset, bytes) in found {
+            let path = self.path_of(base_offset);
+            if bytes != self.file_bytes {
+                return Err(StoreError::FileSize {
+                    path,
+                    bytes,
+                    expected: self.file_bytes,
+                    key: "mappedFileSizeCommitLog",
+                });
+            }
+            if base_offset % self.file_bytes != 0 {
+                return Err(StoreError::FileName {
+                    path,
+                    file_bytes: self.file_bytes,
+                    key: "mappedFileSizeCommitLog",
+                });
+            }
+            if let Some(expected) = expected
+                && expected != base_offset
+            {
+                return Err(StoreError::MissingFile { path: self.path_of(expected) });
+            }
+            expected = Some(base_offset + self.file_bytes);
+            files.push_back(Arc::new(MappedFile::open(
+                &*self.file_system,
+                path,
+                base_offset,
+                self.file_bytes,
+            )?));
+        }
+        *self.files.write() = files;
+        Ok(loaded)
+    }
+
+    fn path_of(&self, base_offset: u64) -> PathBuf {
+        self.directory.join(file_name(base_offset))
+    }
+
+    /// Makes a file and reserves its space, without adding it to the log. A file of that name that
+    /// was left half-made is made anew.
+    ///
+    /// # Errors
+    /// What the operating system says, a full disk among it; nothing is left behind then.
+    pub(crate) fn prepare(&self, base_offset: u64) -> Result<Arc<MappedFile>, StoreError> {
+        let path = self.path_of(base_offset);
+        let make = || -> Result<MappedFile, StoreError> {
+            let file = self
+                .file_system
+                .open(&path, OpenMode::Empty)
+                .map_err(StoreError::io("create", &path))?;
+            file.allocate(self.file_bytes).map_err(StoreError::io("reserve space for", &path))?;
+            file.sync_data().map_err(StoreError::io("sync", &path))?;
+            self.file_system
+                .sync_directory(&self.directory)
+                .map_err(StoreError::io("sync directory", &self.directory))?;
+            MappedFile::map(path.clone(), file, base_offset, self.file_bytes)
+        };
+        make().map(Arc::new).inspect_err(|_| {
+            // Best effort: what stays is made anew next time, and an empty one is removed at load.
+            let _ = self.file_system.remove_file(&path);
+        })
+    }
+
+    /// Adds a prepared file behind the last one.
+    pub(crate) fn push(&self, file: Arc<MappedFile>) {
+        self.files.write().push_back(file);
+    }
+
+    /// The file that holds `offset`.
+    pub(crate) fn find(&self, offset: u64) -> Option<Arc<MappedFile>> {
+        let files = self.files.read();
+        let first = files.front()?.base_offset;
+        let index = offset.checked_sub(first)? / self.file_bytes;
+        files.get(usize::try_from(index).ok()?).cloned()
+    }
+
+    pub(crate) fn first(&self) -> Option<Arc<MappedFile>> {
+        self.files.read().front().cloned()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn last(&self) -> Option<Arc<MappedFile>> {
+        self.files.read().back().cloned()
+    }
+
+    /// All files, oldest first.
+    pub(crate) fn snapshot(&self) -> Vec<Arc<MappedFile>> {
+        self.files.read().iter().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.files.read().len()
+    }
+
+    /// Removes the oldest file if `allowed` says so; never the last one that is left. Slices that
+    /// readers hold stay readable.
+    ///
+    /// # Errors
+    /// What the operating system says; the file then stays in the log.
+    pub(crate) fn remove_first(
+        &self,
+        allowed: impl FnOnce(&MappedFile) -> bool,
+    ) -> Result<Option<Arc<MappedFile>>, StoreError> {
+        let mut files = self.files.write();
+        if files.len() < 2 {
+            return Ok(None);
+        }
+        let Some(first) = files.front() else { return Ok(None) };
+        if !allowed(first) {
+            return Ok(None);
+        }
+        self.file_system.remove_file(&first.path).map_err(StoreError::io("remove", &first.path))?;
+        let removed = files.pop_front();
+        drop(files);
+        self.file_system
+            .sync_directory(&self.directory)
+            .map_err(StoreError::io("sync directory", &self.directory))?;
+        Ok(removed)
+    }
+
+    /// Removes every file that begins at or behind `offset`, but not the only one: it says where
+    /// the log begins.
+    pub(crate) fn remove_behind(&self, offset: u64) -> Result<usize, StoreError> {
+        let mut files = self.files.write();
+        let mut removed = 0;
+        while files.len() > 1
+            && let Some(last) = files.back()
+            && last.base_offset >= offset
+        {
+            self.file_system
+                .remove_file(&last.path)
+                .map_err(StoreError::io("remove", &last.path))?;
+            files.pop_back();
+            removed += 1;
+        }
+        drop(files);
+        if removed > 0 {
+            self.file_system
+                .sync_directory(&self.directory)
+                .map_err(StoreError::io("sync directory", &self.directory))?;
+        }
+        Ok(removed)
+    }
+}
+
+/// The entries of a directory of 20-digit files.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    /// Base offset and length, oldest first.
+    pub(crate) files: Vec<(u64, u64)>,
+    /// Everything else.
+    pub(crate) foreign: Vec<PathBuf>,
+}
+
+/// Lists a directory of 20-digit files.
+pub(crate) fn list_log_files(
+    file_system: &dyn FileSystem,
+    directory: &Path,
+) -> Result<Listed, StoreError> {
+    let mut listed = Listed::default();
+    for entry in file_system.list(directory).map_err(StoreError::io("list", directory))? {
+        match parse_file_name(&entry.name) {
+            Some(base_offset) if !entry.is_directory => {
+                listed.files.push((base_offset, entry.bytes));
+            }
+            _ => listed.foreign.push(directory.join(&entry.name)),
+        }
+    }
+    listed.files.sort_unstable();
+    Ok(listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_system::RealFileSystem;
+
+    fn queue(directory: &Path) -> MappedFileQueue {
+        MappedFileQueue::new(Arc::new(RealFileSystem), directory.to_owned(), 4096)
+    }
+
+    fn make(directory: &Path, base_offset: u64, bytes: u64) {
+        let file = std::fs::File::create(directory.join(file_name(base_offset))).unwrap();
+        file.set_len(bytes).unwrap();
+    }
+
+    #[test]
+    fn names_are_twenty_digits() {
+        assert_eq!(file_name(1_073_741_824), "00000000001073741824");
+        assert_eq!(parse_file_name("00000000001073741824"), Some(1_073_741_824));
+        for name in
+            ["", "0", "0000000000107374182x", "000000000010737418240", "99999999999999999999"]
+        {
+            assert_eq!(parse_file_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn files_are_found_by_offset() {
+        let directory = tempfile::tempdir().unwrap();
+        for base in [8192, 4096, 12_288] {
+            make(directory.path(), base, 4096);
+        }
+        let queue = queue(directory.path());
+        queue.load().unwrap();
+        assert!(queue.find(4095).is_none());
+        assert_eq!(queue.find(4096).unwrap().base_offset(), 4096);
+        assert_eq!(queue.find(8191).unwrap().base_offset(), 4096);
+        assert_eq!(queue.find(16_383).unwrap().base_offset(), 12_288);
+        assert!(queue.find(16_384).is_none());
+        assert_eq!(queue.remove_behind(8192).unwrap(), 2);
+        assert_eq!(queue.remove_behind(0).unwrap(), 0, "the only file stays");
+        assert_eq!(queue.len(), 1);
+        assert!(queue.remove_first(|_| true).unwrap().is_none(), "the last file stays");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        make(directory.path(), 0, 4096);
+        make(directory.path(), 8192, 4096);
+        let error = queue(directory.path()).load().unwrap_err();
+        assert!(
+            matches!(&error, StoreError::MissingFile { path } if path.ends_with(file_name(4096)))
+        );
+
+        make(directory.path(), 4096, 5000);
+        let error = queue(directory.path()).load().unwrap_err().to_string();
+        assert!(error.contains(&file_name(4096)) && error.contains("mappedFileSizeCommitLog"));
+
+        make(directory.path(), 4096, 4096);
+        make(directory.path(), 12_300, 4096);
+        assert!(matches!(queue(directory.path()).load().unwrap_err(), StoreError::FileName { .. }));
+    }
+
+    #[test]
+    fn foreign_entries_are_left_and_an_empty_last_file_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        make(directory.path(), 0, 4096);
+        make(directory.path(), 4096, 0);
+        std::fs::write(directory.path().join("notes.txt"), b"mine").unwrap();
+        let loaded = queue(directory.path()).load().unwrap();
+        assert_eq!(loaded.foreign, [directory.path().join("notes.txt")]);
+        assert_eq!(loaded.removed_empty, [directory.path().join(file_name(4096))]);
+        assert!(directory.path().join("notes.txt").exists());
+        assert!(!directory.path().join(file_name(4096)).exists());
+    }
+
+    #[test]
+    fn a_prepared_file_has_its_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let queue = queue(directory.path());
+        queue.load().unwrap();
+        let file = queue.prepare(0).unwrap();
+        assert_eq!(file.file().len_bytes().unwrap(), 4096);
+        assert_eq!(queue.len(), 0);
+        queue.push(file);
+        let file = queue.last().unwrap();
+        file.write(b"abc", 10).unwrap();
+        file.publish(13);
+        assert_eq!(file.slice(10, 3), Some(&b"abc"[..]));
+        assert_eq!(file.shared_slice(10, 4), None);
+        assert_eq!(&queue.first().unwrap().shared_slice(10, 3).unwrap()[..], b"abc");
+    }
+}

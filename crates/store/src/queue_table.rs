@@ -1,0 +1,233 @@
+//! All queues of the store, by topic and number.
+//!
+//! Owns who exists; what a queue holds is `consume_queue`'s business.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use foldhash::HashMap;
+use parking_lot::{Mutex, RwLock};
+
+use crate::consume_queue::{ConsumeQueue, QueueFiles};
+use crate::error::StoreError;
+
+/// Queues of one topic.
+type TopicQueues = HashMap<i32, Arc<ConsumeQueue>>;
+
+/// Whether a topic can be the name of a directory. Which topics are allowed is the broker's
+/// business; here it must only not lead out of the store or fail to be made.
+pub(crate) fn is_directory_name(topic: &str) -> bool {
+    !topic.is_empty()
+        && topic.len() <= TOPIC_BYTES_MAX
+        && topic != "."
+        && topic != ".."
+        && !topic.bytes().any(|byte| byte == b'/' || byte == 0)
+}
+
+/// Longest name of a directory on Linux, and RocketMQ's limit for retry topics.
+pub(crate) const TOPIC_BYTES_MAX: usize = 255;
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct QueueTable {
+    files: Arc<QueueFiles>,
+    topics: RwLock<HashMap<Arc<str>, TopicQueues>>,
+    /// Queues with entries that are not in their files yet.
+    unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
+}
+
+impl QueueTable {
+    pub(crate) fn new(files: QueueFiles) -> QueueTable {
+        QueueTable {
+            files: Arc::new(files),
+            topics: RwLock::default(),
+            unwritten: Mutex::default(),
+        }
+    }
+
+    /// The queue, if it exists.
+    pub(crate) fn find(&self, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
+        self.topics.read().get(topic)?.get(&queue_id).cloned()
+    }
+
+    /// The queue, made if it does not exist.
+    pub(crate) fn find_or_make(&self, topic: &str, queue_id: i32) -> Arc<ConsumeQueue> {
+        if let Some(queue) = self.find(topic, queue_id) {
+            return queue;
+        }
+        let mut topics = self.topics.write();
+        let name = match topics.get_key_value(topic) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(topic),
+        };
+        let queues = topics.entry(Arc::clone(&name)).or_default();
+        let queue = queues.entry(queue_id).or_insert_with(|| {
+            Arc::new(ConsumeQueue::new(name, queue_id, Arc::clone(&self.files)))
+        });
+        Arc::clone(queue)
+    }
+
+    /// Numbers of the topic's queues, ascending.
+    pub(crate) fn queue_ids(&self, topic: &str) -> Vec<i32> {
+        let topics = self.topics.read();
+        let mut ids: Vec<i32> =
+            topics.get(topic).map(|queues| queues.keys().copied().collect()).unwrap_or_default();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Topics that have queues.
+    pub(crate) fn topics(&self) -> Vec<Arc<str>> {
+        let mut topics: Vec<_> = self.topics.read().keys().cloned().collect();
+        topics.sort_unstable();
+        topics
+    }
+
+    /// Every queue.
+    pub(crate) fn snapshot(&self) -> Vec<Arc<ConsumeQueue>> {
+        self.topics.read().values().flat_map(|queues| queues.values().cloned()).collect()
+    }
+
+    /// Notes that a queue has entries in memory.
+    pub(crate) fn list_unwritten(&self, queue: &Arc<ConsumeQueue>) {
+        if !queue.listed.swap(true, Ordering::AcqRel) {
+            self.unwritten.lock().push(Arc::clone(queue));
+        }
+    }
+
+    /// Takes the list of queues with entries in memory.
+    pub(crate) fn take_unwritten(&self) -> Vec<Arc<ConsumeQueue>> {
+        let queues = std::mem::take(&mut *self.unwritten.lock());
+        for queue in &queues {
+            queue.listed.store(false, Ordering::Release);
+        }
+        queues
+    }
+
+    /// Takes a topic out and removes its files. The caller holds the append lock, so that no
+    /// message is on its way into one of the queues.
+    pub(crate) fn remove_topic(&self, topic: &str) -> Result<bool, StoreError> {
+        let Some(queues) = self.topics.write().remove(topic) else { return Ok(false) };
+        for queue in queues.values() {
+            queue.set_removed();
+        }
+        let file_system = &self.files.file_system;
+        let directory = self.files.topic_directory(topic);
+        match file_system.remove_directory(&directory) {
+            Ok(()) => file_system
+                .sync_directory(&self.files.directory)
+                .map_err(StoreError::io("sync directory", &self.files.directory))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(StoreError::io("remove directory", &directory)(error)),
+        }
+        Ok(true)
+    }
+
+    /// Opens every `<topic>/<queue id>` directory. Returns what is no such thing, and the queues
+    /// that have a directory but no entry.
+    pub(crate) fn load(&self) -> Result<LoadedTable, StoreError> {
+        let mut loaded = LoadedTable::default();
+        let file_system = &self.files.file_system;
+        let root = &self.files.directory;
+        file_system.create_directory(root).map_err(StoreError::io("create directory", root))?;
+        for topic in file_system.list(root).map_err(StoreError::io("list", root))? {
+            let directory = root.join(&topic.name);
+            // A name that is not UTF-8 was listed with replacements and leads nowhere.
+            if !topic.is_directory
+                || !is_directory_name(&topic.name)
+                || topic.name.contains(char::REPLACEMENT_CHARACTER)
+            {
+                loaded.foreign.push(directory);
+                continue;
+            }
+            for queue in file_system.list(&directory).map_err(StoreError::io("list", &directory))? {
+                let id = queue.name.parse::<i32>().ok();
+                let Some(queue_id) =
+                    id.filter(|id| *id >= 0 && id.to_string() == queue.name && queue.is_directory)
+                else {
+                    loaded.foreign.push(directory.join(&queue.name));
+                    continue;
+                };
+                let queue = self.find_or_make(&topic.name, queue_id);
+                loaded.foreign.extend(queue.load()?.foreign);
+                if queue.max_offset() == 0 {
+                    loaded.empty.push(queue);
+                }
+            }
+        }
+        Ok(loaded)
+    }
+}
+
+/// What [`QueueTable::load`] found beside sound queues.
+#[derive(Debug, Default)]
+pub(crate) struct LoadedTable {
+    /// Left alone.
+    pub(crate) foreign: Vec<PathBuf>,
+    /// Queues with a directory but without entries.
+    pub(crate) empty: Vec<Arc<ConsumeQueue>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::consume_queue::Unit;
+    use crate::file_system::RealFileSystem;
+    use std::path::Path;
+
+    fn table(directory: &Path) -> QueueTable {
+        QueueTable::new(QueueFiles {
+            file_system: Arc::new(RealFileSystem),
+            directory: directory.join("consumequeue"),
+            file_bytes: 160,
+        })
+    }
+
+    #[test]
+    fn directories_become_queues_and_the_rest_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("consumequeue");
+        for sub in ["A/0", "A/11", "A/x", "A/-1", "A/007", "%RETRY%g/0"] {
+            std::fs::create_dir_all(root.join(sub)).unwrap();
+        }
+        std::fs::write(root.join("stray"), b"").unwrap();
+        let table = table(directory.path());
+        let loaded = table.load().unwrap();
+        assert_eq!(table.queue_ids("A"), [0, 11]);
+        assert_eq!(table.topics(), ["%RETRY%g".into(), "A".into()]);
+        assert_eq!(loaded.empty.len(), 3);
+        let mut foreign = loaded.foreign;
+        foreign.sort();
+        let expected = ["A/-1", "A/007", "A/x", "stray"].map(|name| root.join(name));
+        assert_eq!(foreign, expected);
+    }
+
+    #[test]
+    fn a_removed_topic_takes_its_files_along() {
+        let directory = tempfile::tempdir().unwrap();
+        let table = table(directory.path());
+        let queue = table.find_or_make("A", 0);
+        queue.push(0, Unit { physical_offset: 0, size: 10, tags_code: 0 });
+        queue.write_tail().unwrap();
+        assert!(directory.path().join("consumequeue/A/0").exists());
+        assert!(table.remove_topic("A").unwrap());
+        assert!(!table.remove_topic("A").unwrap());
+        assert!(!directory.path().join("consumequeue/A").exists());
+        assert!(queue.is_removed() && table.find("A", 0).is_none());
+        queue.push(1, Unit { physical_offset: 10, size: 10, tags_code: 0 });
+        queue.write_tail().unwrap();
+        queue.sync().unwrap();
+        assert!(!directory.path().join("consumequeue/A").exists(), "it does not come back");
+        assert_eq!(table.find_or_make("A", 0).max_offset(), 0);
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused() {
+        for topic in ["", ".", "..", "a/b", "/", "a\0b", &"x".repeat(256)] {
+            assert!(!is_directory_name(topic), "{topic:?}");
+        }
+        assert!(is_directory_name("%RETRY%group") && is_directory_name(&"x".repeat(255)));
+    }
+}

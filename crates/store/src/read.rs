@@ -1,0 +1,258 @@
+//! Reading messages of a queue, with RocketMQ's statuses and limits
+//! (`DefaultMessageStore.getMessage`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocketmq_protocol::message::record::place;
+
+use crate::commit_log::CommitLog;
+use crate::config::StoreConfig;
+use crate::consume_queue::{ConsumeQueue, UNIT_BYTES, units};
+use crate::error::StoreError;
+use crate::mapped_file_queue::MappedFile;
+
+/// Most bytes of one read, whatever the caller asks for.
+const READ_BYTES_MAX: usize = 128 << 20;
+/// RocketMQ never asks for less.
+const READ_BYTES_MIN: usize = 100;
+
+/// What became of a read. The names are RocketMQ's `GetMessageStatus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GetStatus {
+    /// Messages were found.
+    Found,
+    /// Nothing in the part looked at passed the filter.
+    NoMatchedMessage,
+    /// The messages are being removed from the log.
+    MessageWasRemoving,
+    /// A file of the queue is missing.
+    OffsetFoundNull,
+    /// The offset lies behind the maximum.
+    OffsetOverflowBadly,
+    /// The offset is the maximum: nothing has arrived yet.
+    OffsetOverflowOne,
+    /// The offset lies in front of the minimum.
+    OffsetTooSmall,
+    /// There is no such queue.
+    NoMatchedLogicQueue,
+    /// The queue never held a message.
+    NoMessageInQueue,
+}
+
+/// How much one read may return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetLimits {
+    /// Messages.
+    pub count_max: usize,
+    /// Bytes of their records. The first message is returned even if it is larger.
+    pub bytes_max: usize,
+}
+
+/// Which messages are wanted.
+pub trait QueueFilter {
+    /// Whether a message with this tags code may be wanted.
+    fn matches_tags_code(&self, tags_code: i64) -> bool {
+        let _ = tags_code;
+        true
+    }
+
+    /// Whether the message, given as its record, is wanted. Asked after the tags code.
+    fn matches_record(&self, record: &[u8]) -> bool {
+        let _ = record;
+        true
+    }
+}
+
+/// Every message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MatchAll;
+
+impl QueueFilter for MatchAll {}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GetResult {
+    /// What became of it.
+    pub status: GetStatus,
+    /// Where to read next.
+    pub next_begin_offset: i64,
+    /// The queue's minimum at that time.
+    pub min_offset: i64,
+    /// The queue's maximum at that time.
+    pub max_offset: i64,
+    /// The records, back to back; neighbours in the log share one slice.
+    pub messages: Vec<Bytes>,
+    /// How many records there are in `messages`.
+    pub message_count: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Whether what was read lies so far back that a slave should serve it.
+    pub suggest_slave: bool,
+}
+
+impl GetResult {
+    fn empty(status: GetStatus, next_begin_offset: i64, min: i64, max: i64) -> GetResult {
+        GetResult {
+            status,
+            next_begin_offset,
+            min_offset: min,
+            max_offset: max,
+            messages: Vec::new(),
+            message_count: 0,
+            bytes: 0,
+            suggest_slave: false,
+        }
+    }
+
+    /// The answer where there is no queue.
+    pub(crate) fn no_queue() -> GetResult {
+        GetResult::empty(GetStatus::NoMatchedLogicQueue, 0, 0, 0)
+    }
+}
+
+/// Records that lie back to back in one file. It holds the file, so a removal in the middle of a
+/// read does no harm.
+struct Run {
+    file: Arc<MappedFile>,
+    start: u64,
+    bytes: usize,
+}
+
+impl Run {
+    fn finish(self, messages: &mut Vec<Bytes>) {
+        // The part was sliced when it was looked at, so it is published.
+        if let Some(bytes) = self.file.shared_slice(self.start, self.bytes) {
+            messages.push(bytes);
+        }
+    }
+}
+
+/// Reads from `from` on. `hot_bytes` is how far behind the log's end a record is taken to be in
+/// memory.
+///
+/// # Errors
+/// What the operating system says when a file of the queue is read.
+pub(crate) fn get_messages(
+    queue: &ConsumeQueue,
+    log: &CommitLog,
+    config: &StoreConfig,
+    hot_bytes: i64,
+    from: i64,
+    limits: GetLimits,
+    filter: &dyn QueueFilter,
+) -> Result<GetResult, StoreError> {
+    // The minimum first: it only grows, and never beyond the maximum.
+    let min = queue.min_offset();
+    let max = queue.max_offset();
+    let moved = |status, next| Ok(GetResult::empty(status, next, min, max));
+    if max == 0 {
+        return moved(GetStatus::NoMessageInQueue, 0);
+    }
+    if from < min {
+        return moved(GetStatus::OffsetTooSmall, min);
+    }
+    if from == max {
+        return moved(GetStatus::OffsetOverflowOne, from);
+    }
+    if from > max {
+        return moved(GetStatus::OffsetOverflowBadly, max);
+    }
+
+    let count_max = limits.count_max.max(1);
+    let bytes_max = limits.bytes_max.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+    let window = (config.filter_bytes_max / UNIT_BYTES).max(count_max) as i64;
+    // One read stays within one file of the queue.
+    let end = max.min(queue.next_file_start(from)).min(from.saturating_add(window));
+    let log_end = log.written().0;
+
+    let mut result = GetResult::empty(GetStatus::NoMatchedMessage, from, min, max);
+    let mut run: Option<Run> = None;
+    let mut file: Option<Arc<MappedFile>> = None;
+    let mut skip_to = i64::MIN;
+    let mut newest_read = 0;
+    let mut buffer = Vec::new();
+    let mut chunk = count_max.min(window as usize);
+    'read: while result.next_begin_offset < end {
+        let count = chunk.min((end - result.next_begin_offset) as usize);
+        queue.read(result.next_begin_offset, count, &mut buffer)?;
+        if buffer.is_empty() {
+            if result.message_count == 0 {
+                result.status = GetStatus::OffsetFoundNull;
+                result.next_begin_offset = queue.next_file_start(result.next_begin_offset);
+            }
+            break;
+        }
+        // When a filter passes little, look at more at a time.
+        chunk = window as usize;
+        for unit in units(&buffer) {
+            let size = usize::try_from(unit.size).unwrap_or(0);
+            let hot = log_end - unit.physical_offset <= hot_bytes;
+            if result.message_count > 0 {
+                let (bytes, count) = if hot {
+                    (config.transfer_bytes_max_in_memory, config.transfer_count_max_in_memory)
+                } else {
+                    (config.transfer_bytes_max_on_disk, config.transfer_count_max_on_disk)
+                };
+                if result.message_count >= count_max.min(count)
+                    || result.bytes + size > bytes_max.min(bytes)
+                {
+                    break 'read;
+                }
+            }
+            result.next_begin_offset += 1;
+            if unit.is_filler() || unit.physical_offset < skip_to {
+                continue;
+            }
+            newest_read = unit.physical_offset;
+            if !filter.matches_tags_code(unit.tags_code) {
+                continue;
+            }
+            // A negative offset is no place in the log.
+            let place = u64::try_from(unit.physical_offset).unwrap_or(u64::MAX);
+            if !file.as_ref().is_some_and(|file| file.holds(place)) {
+                file = log.files.find(place);
+            }
+            let record = file.as_ref().and_then(|file| file.slice(place, size));
+            let Some(record) = record.filter(|record| total_size(record) == Some(size)) else {
+                if result.message_count == 0 {
+                    result.status = GetStatus::MessageWasRemoving;
+                }
+                skip_to = log.next_file_start(unit.physical_offset);
+                continue;
+            };
+            if !filter.matches_record(record) {
+                continue;
+            }
+            match (&mut run, &file) {
+                (Some(run), _)
+                    if run.start + run.bytes as u64 == place && run.file.holds(place) =>
+                {
+                    run.bytes += size;
+                }
+                (_, Some(file)) => {
+                    let next = Run { file: Arc::clone(file), start: place, bytes: size };
+                    if let Some(done) = run.replace(next) {
+                        done.finish(&mut result.messages);
+                    }
+                }
+                (_, None) => continue,
+            }
+            skip_to = i64::MIN;
+            result.status = GetStatus::Found;
+            result.message_count += 1;
+            result.bytes += size;
+        }
+    }
+    if let Some(run) = run {
+        run.finish(&mut result.messages);
+    }
+    result.suggest_slave = log_end - newest_read > hot_bytes;
+    Ok(result)
+}
+
+/// The total-size word of a record.
+fn total_size(record: &[u8]) -> Option<usize> {
+    let word = record.get(place::TOTAL_SIZE..)?.first_chunk::<4>()?;
+    Some(u32::from_be_bytes(*word) as usize)
+}

@@ -1,0 +1,441 @@
+//! From what a directory holds to a log and queues that agree.
+//!
+//! After a clean end the walk begins at the newest file that the queues reach into, after a crash
+//! at the newest file whose first message the checkpoint vouches for (`CommitLog.recoverNormally`
+//! and `recoverAbnormally`). Every record from there on is verified: size, magic, physical offset,
+//! lengths, CRC. The first bad byte ends the log, and what is behind it is wiped, so that it cannot
+//! be taken for messages later. Queues are then brought to agree with the log; one that lacks
+//! entries is built anew from the whole log.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
+use rocketmq_protocol::message::record::{self, LogItem, MessageRecord};
+
+use crate::checkpoint::Checkpoint;
+use crate::commit_log::CommitLog;
+use crate::config::StoreConfig;
+use crate::consume_queue::{ConsumeQueue, Pushed};
+use crate::dispatch::{Dispatch, Dispatcher};
+use crate::error::StoreError;
+use crate::mapped_file_queue::MappedFile;
+use crate::queue_table::{self, QueueTable};
+
+/// What opening a directory found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Whether the last run ended cleanly.
+    pub clean: bool,
+    /// Files of the log.
+    pub files: usize,
+    /// Files that were walked.
+    pub files_walked: usize,
+    /// Bytes that were verified.
+    pub bytes_walked: u64,
+    /// Records that were verified.
+    pub records_walked: u64,
+    /// Bytes of the log that were given up, to the end of the file or files they lay in. Zeros
+    /// behind a sound end do not count.
+    pub bytes_cut: u64,
+    /// Why the log ends where it does, when bytes were given up.
+    pub cut_reason: Option<String>,
+    /// Where the log begins.
+    pub log_start: i64,
+    /// Where the log ends.
+    pub log_end: i64,
+    /// Queues.
+    pub queues: usize,
+    /// Queues that lacked entries and were built anew.
+    pub queues_rebuilt: usize,
+    /// Entries that were added to queues, rebuilding apart.
+    pub entries_added: u64,
+    /// Records that could not be put into a queue: their topic or queue number leads nowhere.
+    pub records_without_queue: u64,
+    /// Files and directories that are not the store's; they were left alone.
+    pub foreign: Vec<PathBuf>,
+    /// Empty last files that a crash left; they were removed.
+    pub removed_empty: Vec<PathBuf>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} end; log {} to {} in {} files; walked {} records, {} bytes in {} files; cut {} bytes",
+            if self.clean { "clean" } else { "unclean" },
+            self.log_start,
+            self.log_end,
+            self.files,
+            self.records_walked,
+            self.bytes_walked,
+            self.files_walked,
+            self.bytes_cut,
+        )?;
+        if let Some(reason) = &self.cut_reason {
+            write!(f, " ({reason})")?;
+        }
+        write!(
+            f,
+            "; {} queues, {} rebuilt, {} entries added; {} ms",
+            self.queues,
+            self.queues_rebuilt,
+            self.entries_added,
+            self.elapsed.as_millis()
+        )
+    }
+}
+
+/// Where the walk ended.
+struct End {
+    position: u64,
+    timestamp_ms: i64,
+    reason: Option<String>,
+}
+
+/// Everything that recovery works on.
+pub(crate) struct Recovery<'a> {
+    pub(crate) config: &'a StoreConfig,
+    pub(crate) log: &'a CommitLog,
+    pub(crate) table: &'a QueueTable,
+    pub(crate) dispatcher: &'a Dispatcher,
+    pub(crate) checkpoint: &'a Checkpoint,
+}
+
+impl Recovery<'_> {
+    /// Recovers; the files of the log and the queues are loaded. `empty` are queues that have a
+    /// directory but no entry.
+    ///
+    /// # Errors
+    /// What the operating system says. The directory can be recovered again then.
+    pub(crate) fn run(
+        &self,
+        report: &mut RecoveryReport,
+        empty: Vec<Arc<ConsumeQueue>>,
+    ) -> Result<(), StoreError> {
+        let started = Instant::now();
+        let files = self.log.files.snapshot();
+        report.files = files.len();
+        let mut incomplete: HashMap<usize, Arc<ConsumeQueue>> = HashMap::default();
+        let mut end = End { position: 0, timestamp_ms: 0, reason: None };
+        if files.is_empty() {
+            // Nothing that queues could speak of.
+            for queue in self.table.snapshot() {
+                queue.cut_behind_log(0)?;
+            }
+        } else {
+            let queues_reach = self.table.snapshot().iter().map(|queue| queue.max_physical()).max();
+            let queues_reach = queues_reach.unwrap_or(0);
+            if !report.clean {
+                self.drop_entries_the_log_denies(&files)?;
+            }
+            let start = if report.clean {
+                start_after_clean_end(&files, queues_reach)
+            } else {
+                self.start_after_crash(&files)
+            };
+            for file in &files[..start] {
+                file.publish(file.end_offset());
+            }
+            for queue in empty {
+                incomplete.insert(Arc::as_ptr(&queue) as usize, queue);
+            }
+            end = self.walk(&files[start..], report, &mut incomplete)?;
+            self.cut(&files[start..], &end, report)?;
+            for queue in self.table.snapshot() {
+                queue.cut_behind_log(end.position as i64)?;
+            }
+            self.rebuild(&files, incomplete, end.position, report)?;
+        }
+        let log_start = self.log.files.first().map_or(end.position, |file| file.base_offset());
+        for queue in self.table.snapshot() {
+            queue.follow_log_start(log_start as i64)?;
+            queue.set_next_offset(queue.max_offset());
+        }
+        for file in &files {
+            // Otherwise the walk would count as memory of the process.
+            file.mapping().release_pages();
+        }
+        self.log.begin_at(end.position, end.timestamp_ms);
+        self.dispatcher.publish(&self.dispatcher.turn(), end.position as i64);
+        report.files = self.log.files.len();
+        report.log_start = log_start as i64;
+        report.log_end = end.position as i64;
+        report.queues = self.table.snapshot().len();
+        report.elapsed = started.elapsed();
+        Ok(())
+    }
+
+    /// The newest file whose first message is not younger than the checkpoint; the first file if
+    /// there is none.
+    fn start_after_crash(&self, files: &[Arc<MappedFile>]) -> usize {
+        let vouched_ms = self.checkpoint.words().recovery_timestamp_ms();
+        let vouched = |file: &MappedFile| {
+            first_record(file, |record| {
+                record.store_timestamp_ms != 0 && record.store_timestamp_ms <= vouched_ms
+            })
+            .unwrap_or(false)
+        };
+        files.iter().rposition(|file| vouched(file)).unwrap_or(0)
+    }
+
+    /// Drops newest entries of queues that do not point at a record that says the same. After a
+    /// crash a file of a queue may hold entries from before an earlier cut of the log.
+    fn drop_entries_the_log_denies(&self, files: &[Arc<MappedFile>]) -> Result<(), StoreError> {
+        for file in files {
+            file.publish(file.end_offset());
+        }
+        for queue in self.table.snapshot() {
+            queue.cut_last_while(|queue_offset, unit| {
+                if unit.is_filler() {
+                    return false;
+                }
+                let said = self.log.with_record(unit.physical_offset, |record| {
+                    record.topic == &**queue.topic()
+                        && record.queue_id == queue.queue_id()
+                        && record.queue_offset == queue_offset
+                        && record.size == unit.size as usize
+                });
+                // An entry whose file has expired cannot be denied.
+                let expired = files
+                    .first()
+                    .is_some_and(|first| unit.physical_offset < first.base_offset() as i64);
+                !expired && said != Some(true)
+            })?;
+        }
+        for file in files {
+            file.mapping().cut(0);
+        }
+        Ok(())
+    }
+
+    /// Verifies records from the first of `files` on and dispatches each.
+    fn walk(
+        &self,
+        files: &[Arc<MappedFile>],
+        report: &mut RecoveryReport,
+        incomplete: &mut HashMap<usize, Arc<ConsumeQueue>>,
+    ) -> Result<End, StoreError> {
+        let first = files.first().map_or(0, |file| file.base_offset());
+        let mut end = End { position: first, timestamp_ms: 0, reason: None };
+        for file in files {
+            report.files_walked += 1;
+            file.publish(file.end_offset());
+            end.position = file.base_offset();
+            loop {
+                let bytes = file.published_from(end.position).unwrap_or(&[]);
+                match self.verify(bytes, end.position) {
+                    Ok(Step::Record(record)) => {
+                        self.dispatch(&record, report, incomplete)?;
+                        report.records_walked += 1;
+                        report.bytes_walked += record.size as u64;
+                        end.position += record.size as u64;
+                        end.timestamp_ms = end.timestamp_ms.max(record.store_timestamp_ms);
+                    }
+                    Ok(Step::NextFile) => {
+                        end.position = file.end_offset();
+                        break;
+                    }
+                    Ok(Step::End) => return Ok(end),
+                    Err(reason) => {
+                        end.reason = Some(format!(
+                            "{reason} at byte {} of {}",
+                            end.position - file.base_offset(),
+                            file.path().display()
+                        ));
+                        return Ok(end);
+                    }
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    /// What stands at `position`, of which `bytes` are the rest of the file.
+    fn verify<'b>(&self, bytes: &'b [u8], position: u64) -> Result<Step<'b>, String> {
+        // A file that ends without a blank can only be one that is filled to the last byte.
+        if bytes.is_empty() {
+            return Ok(Step::NextFile);
+        }
+        if bytes.iter().take(record::BLANK_BYTES_MIN).all(|byte| *byte == 0) {
+            return Ok(Step::End);
+        }
+        let record = match record::decode_log_item(bytes).map_err(|error| error.to_string())? {
+            LogItem::Blank => return Ok(Step::NextFile),
+            LogItem::Record(record) => record,
+        };
+        if record.physical_offset != position as i64 {
+            return Err(format!("record says physical offset {}", record.physical_offset));
+        }
+        if record.queue_offset < 0 {
+            return Err(format!("record says queue offset {}", record.queue_offset));
+        }
+        if self.config.check_crc_on_recover && !record.body_matches_crc() {
+            return Err(format!("body does not match its CRC {:#010x}", record.body_crc));
+        }
+        Ok(Step::Record(record))
+    }
+
+    fn dispatch(
+        &self,
+        record: &MessageRecord<'_>,
+        report: &mut RecoveryReport,
+        incomplete: &mut HashMap<usize, Arc<ConsumeQueue>>,
+    ) -> Result<(), StoreError> {
+        let Some((queue, dispatch)) = self.destination(record, report) else { return Ok(()) };
+        match self.dispatcher.dispatch(&queue, &dispatch)? {
+            Some(Pushed::Gap { .. }) => {
+                incomplete.insert(Arc::as_ptr(&queue) as usize, queue);
+            }
+            Some(Pushed::Added | Pushed::Restarted) => {
+                report.entries_added += 1;
+                // A queue that was empty and does not begin with its first message may be one
+                // whose files are gone.
+                if dispatch.queue_offset > 0 && queue.min_offset() == dispatch.queue_offset {
+                    incomplete.insert(Arc::as_ptr(&queue) as usize, queue);
+                }
+            }
+            Some(Pushed::Known) | None => {}
+        }
+        Ok(())
+    }
+
+    fn destination(
+        &self,
+        record: &MessageRecord<'_>,
+        report: &mut RecoveryReport,
+    ) -> Option<(Arc<ConsumeQueue>, Dispatch)> {
+        let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
+        if record::sys_flag::is_outside_queues(dispatch.sys_flag) {
+            return None;
+        }
+        if record.queue_id < 0 || !queue_table::is_directory_name(record.topic) {
+            report.records_without_queue += 1;
+            return None;
+        }
+        Some((self.table.find_or_make(record.topic, record.queue_id), dispatch))
+    }
+
+    /// Ends the log: wipes the rest of its last file and removes files behind it.
+    fn cut(
+        &self,
+        files: &[Arc<MappedFile>],
+        end: &End,
+        report: &mut RecoveryReport,
+    ) -> Result<(), StoreError> {
+        report.cut_reason.clone_from(&end.reason);
+        let front = self.log.files.first().map(|file| file.base_offset());
+        for file in files.iter().filter(|file| file.end_offset() > end.position) {
+            let in_file = end.position.saturating_sub(file.base_offset());
+            let holds_end = file.holds(end.position);
+            // A file made ahead is empty; another one held messages.
+            let used = !holds_end && first_record(file, |_| ()).is_some();
+            if used || (holds_end && end.reason.is_some()) {
+                report.bytes_cut += file.end_offset() - file.base_offset() - in_file;
+                report.cut_reason.get_or_insert_with(|| {
+                    format!(
+                        "nothing at byte {} of the log, though later files hold messages",
+                        end.position
+                    )
+                });
+            }
+            file.mapping().cut(in_file as usize);
+            if in_file > 0 || front == Some(file.base_offset()) {
+                file.file()
+                    .zero_range(in_file, file.end_offset() - file.base_offset() - in_file)
+                    .map_err(StoreError::io("wipe the end of", file.path()))?;
+            }
+        }
+        self.log.files.remove_behind(end.position)?;
+        // What a crash of the process left in the page cache becomes durable here.
+        for file in files {
+            if file.base_offset() <= end.position {
+                file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds queues anew that lack entries, from the beginning of the log.
+    fn rebuild(
+        &self,
+        files: &[Arc<MappedFile>],
+        incomplete: HashMap<usize, Arc<ConsumeQueue>>,
+        end: u64,
+        report: &mut RecoveryReport,
+    ) -> Result<(), StoreError> {
+        if incomplete.is_empty() {
+            return Ok(());
+        }
+        for queue in incomplete.values() {
+            queue.clear()?;
+        }
+        for file in files.iter().filter(|file| file.base_offset() < end) {
+            let mut position = file.base_offset();
+            while position < end {
+                let bytes = file.published_from(position).unwrap_or(&[]);
+                // Files in front of the walk were vouched for by an earlier run; should one be
+                // damaged all the same, its rest is left out.
+                let Ok(LogItem::Record(record)) = record::decode_log_item(bytes) else { break };
+                position += record.size as u64;
+                let Some((queue, dispatch)) = self.destination(&record, report) else { continue };
+                if !incomplete.contains_key(&(Arc::as_ptr(&queue) as usize)) {
+                    continue;
+                }
+                if let Some(Pushed::Gap { expected }) =
+                    self.dispatcher.dispatch(&queue, &dispatch)?
+                {
+                    // Messages that the log itself has lost: readers skip over fillers.
+                    tracing::warn!(
+                        topic = record.topic,
+                        queue_id = record.queue_id,
+                        expected,
+                        found = dispatch.queue_offset,
+                        "log lacks messages of a queue"
+                    );
+                    if queue.fill_gap(dispatch.queue_offset) {
+                        self.dispatcher.dispatch(&queue, &dispatch)?;
+                    } else {
+                        report.records_without_queue += 1;
+                    }
+                }
+            }
+            file.mapping().release_pages();
+        }
+        for queue in incomplete.values().filter(|queue| queue.max_offset() == 0) {
+            queue.remove_empty_directory()?;
+        }
+        report.queues_rebuilt = incomplete.values().filter(|queue| queue.max_offset() > 0).count();
+        Ok(())
+    }
+}
+
+enum Step<'a> {
+    Record(MessageRecord<'a>),
+    NextFile,
+    /// Nothing was ever written here.
+    End,
+}
+
+/// The newest file that begins in front of what the queues reach; the first if there is none.
+fn start_after_clean_end(files: &[Arc<MappedFile>], queues_reach: i64) -> usize {
+    let reach = u64::try_from(queues_reach).unwrap_or(0);
+    files.iter().rposition(|file| file.base_offset() <= reach).unwrap_or(0)
+}
+
+/// Reads the first record of a file, if it begins with one.
+fn first_record<T>(file: &MappedFile, read: impl FnOnce(&MessageRecord<'_>) -> T) -> Option<T> {
+    let before = file.mapping().published();
+    file.publish(file.end_offset());
+    let found = file
+        .published_from(file.base_offset())
+        .and_then(|bytes| MessageRecord::decode(bytes).ok())
+        .filter(|record| record.physical_offset == file.base_offset() as i64)
+        .map(|record| read(&record));
+    file.mapping().cut(before);
+    found
+}

@@ -1,0 +1,537 @@
+//! The store: opening, appending, reading, and the threads behind them.
+//!
+//! Owns the order of things; each step is in a file of its own.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use crate::append::{AppendBatch, AppendOutcome, Limits};
+use crate::background::{Parts, Stop, Threads};
+use crate::checkpoint::Checkpoint;
+use crate::clock::{Clock, SystemClock};
+use crate::commit_log::CommitLog;
+use crate::config::StoreConfig;
+use crate::consume_queue::{QueueFiles, Unit};
+use crate::dispatch::{Arrival, ArrivalListener, Dispatch, Dispatcher};
+use crate::error::{AppendError, Refusal, StoreError};
+use crate::file_system::{FileSystem, RealFileSystem};
+use crate::flush::{DurableOutcome, Flusher, QueueFlusher};
+use crate::lock_file::{AbortFile, DirectoryLock};
+use crate::mapped_file_queue::MappedFileQueue;
+use crate::offset::{Confirmed, Dispatched, Durable, Written};
+use crate::queue_table::QueueTable;
+use crate::read::{self, GetLimits, GetResult, QueueFilter};
+use crate::recovery::{Recovery, RecoveryReport};
+use crate::time_search::{self, Boundary};
+use crate::writability::Writability;
+
+/// What the store takes from outside.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// Files.
+    pub file_system: Arc<dyn FileSystem>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Whether the store runs threads of its own. Without them nothing is flushed, preallocated or
+    /// removed unless [`Store::flush`] and [`Store::tick`] are called.
+    pub threads: bool,
+}
+
+impl Default for Environment {
+    fn default() -> Environment {
+        Environment {
+            file_system: Arc::new(RealFileSystem),
+            clock: Arc::new(SystemClock),
+            threads: true,
+        }
+    }
+}
+
+/// A store directory, open. Dropped without [`Store::shutdown`] it stays marked as unclean.
+pub struct Store {
+    parts: Arc<Parts>,
+    threads: Threads,
+    abort: AbortFile,
+    listener: RwLock<Option<Arc<dyn ArrivalListener>>>,
+    /// How far behind the end of the log a record is taken to be in memory.
+    hot_bytes: i64,
+    is_shut_down: AtomicBool,
+    /// Dropped last: the directory is free only when everything else is closed.
+    _lock: DirectoryLock,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.threads.end(&self.parts);
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("root_dir", &self.parts.config.root_dir)
+            .field("written", &self.written())
+            .field("durable", &self.durable())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens a store directory, or makes one, and recovers it.
+    ///
+    /// # Errors
+    /// When the configuration is out of range, the directory is locked by another process, holds
+    /// files that do not fit, or the operating system refuses. Nothing was changed then, except
+    /// that directories and the lock file may have been made.
+    pub fn open(
+        config: StoreConfig,
+        environment: Environment,
+    ) -> Result<(Arc<Store>, RecoveryReport), StoreError> {
+        let config = config.validated()?;
+        let file_system = &*environment.file_system;
+        for directory in [&config.root_dir, &config.commit_log_dir] {
+            file_system
+                .create_directory(directory)
+                .map_err(StoreError::io("create directory", directory))?;
+        }
+        let lock = DirectoryLock::take(file_system, &config.root_dir)?;
+        let abort = AbortFile::new(&config.root_dir);
+        let mut report =
+            RecoveryReport { clean: !abort.exists(file_system)?, ..RecoveryReport::default() };
+        let checkpoint = Checkpoint::open(file_system, &config.root_dir)?;
+        let log = CommitLog::new(MappedFileQueue::new(
+            Arc::clone(&environment.file_system),
+            config.commit_log_dir.clone(),
+            config.commit_log_file_bytes,
+        ));
+        let loaded = log.files.load()?;
+        report.foreign.extend(loaded.foreign);
+        report.removed_empty.extend(loaded.removed_empty);
+        let table = Arc::new(QueueTable::new(QueueFiles {
+            file_system: Arc::clone(&environment.file_system),
+            directory: config.root_dir.join("consumequeue"),
+            file_bytes: config.consume_queue_file_bytes,
+        }));
+        // From here on the directory changes: a crash must not be taken for a clean end.
+        abort.create(file_system)?;
+        let loaded = table.load()?;
+        report.foreign.extend(loaded.foreign);
+        let dispatcher = Dispatcher::new(Arc::clone(&table));
+        let recovery = Recovery {
+            config: &config,
+            log: &log,
+            table: &table,
+            dispatcher: &dispatcher,
+            checkpoint: &checkpoint,
+        };
+        recovery.run(&mut report, loaded.empty)?;
+
+        let memory_bytes = i64::try_from(file_system.memory_bytes()).unwrap_or(i64::MAX);
+        let hot_percent = i64::from(config.access_message_in_memory_max_percent.min(100));
+        let parts = Arc::new(Parts {
+            flusher: Flusher::new(),
+            queue_flusher: QueueFlusher::new(),
+            writability: Writability::default(),
+            disk_used_percent: Mutex::new(0.0),
+            stop: Stop::default(),
+            config,
+            environment,
+            log,
+            table,
+            dispatcher,
+            checkpoint,
+        });
+        // Recovery synced what it found.
+        parts.flusher.begin_at(report.log_end);
+        parts.watch_disk();
+        let threads = Threads::default();
+        if parts.environment.threads {
+            threads.start(&parts)?;
+        }
+        let store = Store {
+            parts,
+            threads,
+            abort,
+            listener: RwLock::default(),
+            hot_bytes: memory_bytes / 100 * hot_percent,
+            is_shut_down: AtomicBool::new(false),
+            _lock: lock,
+        };
+        Ok((Arc::new(store), report))
+    }
+
+    /// A batch to collect messages in. Keep it and use it again.
+    pub fn new_batch(&self) -> AppendBatch {
+        AppendBatch::new(Limits::of(&self.parts.config))
+    }
+
+    /// Appends the messages of a batch, in order, and makes them visible to readers.
+    ///
+    /// What became of each message says [`AppendBatch::result`]; what the batch held before is
+    /// replaced only by [`AppendBatch::clear`].
+    ///
+    /// # Errors
+    /// When nothing at all was appended, except that the batch was empty.
+    pub fn append(&self, batch: &mut AppendBatch) -> Result<AppendOutcome, AppendError> {
+        let result = self.append_and_dispatch(batch);
+        if let Err(error) = &result {
+            batch.error = Some(error.clone());
+        }
+        match result {
+            Err(error) if batch.appended == 0 => return Err(error),
+            _ => {}
+        }
+        if !batch.arrivals.is_empty()
+            && let Some(listener) = self.listener.read().as_ref()
+        {
+            listener.arrived(&batch.arrivals);
+        }
+        if !self.parts.config.flush_commit_log_timed {
+            let unsynced = (self.written().0 - self.durable().0).max(0) as u64;
+            if unsynced >= self.parts.config.flush_commit_log_least_pages.max(1) * 4096 {
+                self.parts.flusher.nudge();
+            }
+        }
+        let end_physical_offset = match batch.appended.checked_sub(1) {
+            Some(last) => {
+                let last = batch.entries[last].result;
+                last.physical_offset + last.bytes as i64
+            }
+            None => self.written().0,
+        };
+        Ok(AppendOutcome { end_physical_offset, appended: batch.appended })
+    }
+
+    fn append_and_dispatch(&self, batch: &mut AppendBatch) -> Result<(), AppendError> {
+        batch.appended = 0;
+        batch.error = None;
+        batch.arrivals.clear();
+        self.parts.writability.check()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let find = |topic: &str, queue_id| self.parts.table.find_or_make(topic, queue_id);
+        batch.resolve_queues(find, |_| true);
+
+        let mut appender = self.parts.log.lock();
+        // Whoever shuts down takes the lock after refusing appends.
+        self.parts.writability.check()?;
+        // A topic deleted since the queues were found has new ones.
+        batch.resolve_queues(find, |entry| {
+            entry.queue.as_ref().is_some_and(|queue| queue.is_removed())
+        });
+        let now_ms = self.parts.environment.clock.now_ms();
+        let result = self.parts.log.append(&mut appender, batch, now_ms, &self.parts.writability);
+        let turn = self.parts.dispatcher.turn();
+        drop(appender);
+
+        let AppendBatch { entries, arrivals, appended, .. } = batch;
+        let mut end = None;
+        for entry in &mut entries[..*appended] {
+            let placed = entry.result;
+            end = Some(placed.physical_offset + placed.bytes as i64);
+            let Some(queue) = entry.queue.take() else { continue };
+            let tags_code = entry
+                .tags_code
+                .resolve(placed.store_timestamp_ms, &self.parts.config.delay_levels_ms);
+            let dispatch = Dispatch {
+                sys_flag: entry.sys_flag,
+                queue_offset: placed.queue_offset,
+                // A record's size fits its 32-bit word.
+                unit: Unit {
+                    physical_offset: placed.physical_offset,
+                    size: placed.bytes as i32,
+                    tags_code,
+                },
+            };
+            if let Err(error) = self.parts.dispatcher.dispatch(&queue, &dispatch) {
+                // The entry is in memory and readable; the next tick writes it or finds out again.
+                self.parts
+                    .writability
+                    .set_consume_queue(Some(Refusal::ConsumeQueue(error.to_string())));
+            }
+            arrivals.push(Arrival {
+                topic: Arc::clone(queue.topic()),
+                queue_id: entry.queue_id,
+                max_queue_offset: placed.queue_offset + 1,
+                tags_code,
+                store_timestamp_ms: placed.store_timestamp_ms,
+            });
+        }
+        if let Some(end) = end {
+            self.parts.dispatcher.publish(&turn, end);
+        }
+        result
+    }
+
+    /// Calls `callback` once everything in front of `end_physical_offset` survives a loss of power:
+    /// at once if it does already, else from the flusher's thread, together with others. It must
+    /// not block.
+    pub fn on_durable(
+        &self,
+        end_physical_offset: i64,
+        callback: Box<dyn FnOnce(DurableOutcome) + Send>,
+    ) {
+        self.parts.flusher.on_durable(end_physical_offset, callback);
+    }
+
+    /// Who hears of arrivals from now on.
+    pub fn set_arrival_listener(&self, listener: Arc<dyn ArrivalListener>) {
+        *self.listener.write() = Some(listener);
+    }
+
+    /// Reads messages of a queue from `from_queue_offset` on.
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the queue is read.
+    pub fn get_messages(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        from_queue_offset: i64,
+        limits: GetLimits,
+        filter: &dyn QueueFilter,
+    ) -> Result<GetResult, StoreError> {
+        let Some(queue) = self.parts.table.find(topic, queue_id) else {
+            return Ok(GetResult::no_queue());
+        };
+        read::get_messages(
+            &queue,
+            &self.parts.log,
+            &self.parts.config,
+            self.hot_bytes,
+            from_queue_offset,
+            limits,
+            filter,
+        )
+    }
+
+    /// Whether reading the record there is unlikely to wait for the disk: it lies within the newest
+    /// part of the log that `accessMessageInMemoryMaxRatio` takes to be in memory.
+    pub fn is_hot(&self, physical_offset: i64) -> bool {
+        self.written().0 - physical_offset <= self.hot_bytes
+    }
+
+    /// Where the record of a queue's message lies, for [`Store::is_hot`].
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the queue is read.
+    pub fn physical_offset_of(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+    ) -> Result<Option<i64>, StoreError> {
+        let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(None) };
+        let unit = queue.unit(queue_offset)?;
+        Ok(unit.filter(|unit| !unit.is_filler()).map(|unit| unit.physical_offset))
+    }
+
+    /// The offset behind the newest message of a queue, 0 if there is no such queue.
+    pub fn max_queue_offset(&self, topic: &str, queue_id: i32) -> i64 {
+        self.parts.table.find(topic, queue_id).map_or(0, |queue| queue.max_offset())
+    }
+
+    /// The offset of the oldest message of a queue, 0 if there is no such queue.
+    pub fn min_queue_offset(&self, topic: &str, queue_id: i32) -> i64 {
+        self.parts.table.find(topic, queue_id).map_or(0, |queue| queue.min_offset())
+    }
+
+    /// The offset that a store time stands for; 0 if there is no such queue.
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the queue is read.
+    pub fn queue_offset_by_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        timestamp_ms: i64,
+        boundary: Boundary,
+    ) -> Result<i64, StoreError> {
+        let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(0) };
+        time_search::queue_offset_by_time(&queue, &self.parts.log, timestamp_ms, boundary)
+    }
+
+    /// Store time of a queue's message, in ms.
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the queue is read.
+    pub fn store_time_at(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+    ) -> Result<Option<i64>, StoreError> {
+        let physical_offset = self.physical_offset_of(topic, queue_id, queue_offset)?;
+        Ok(physical_offset.and_then(|offset| self.parts.log.store_timestamp_ms(offset)))
+    }
+
+    /// Store time of a queue's oldest message, in ms.
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the queue is read.
+    pub fn earliest_store_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+    ) -> Result<Option<i64>, StoreError> {
+        self.store_time_at(topic, queue_id, self.min_queue_offset(topic, queue_id))
+    }
+
+    /// Store time of the oldest message of the log, in ms.
+    pub fn earliest_message_time(&self) -> Option<i64> {
+        self.parts.log.store_timestamp_ms(self.parts.log.min_offset())
+    }
+
+    /// The record that begins at `physical_offset`.
+    pub fn message_at(&self, physical_offset: i64) -> Option<Bytes> {
+        let bytes = self.parts.log.with_record(physical_offset, |record| record.size)?;
+        self.parts.log.slice(physical_offset, bytes)
+    }
+
+    /// Numbers of a topic's queues that ever held a message, ascending.
+    pub fn queues(&self, topic: &str) -> Vec<i32> {
+        self.parts.table.queue_ids(topic)
+    }
+
+    /// Topics that have queues.
+    pub fn topics(&self) -> Vec<Arc<str>> {
+        self.parts.table.topics()
+    }
+
+    /// Removes the queues of a topic, with their files and offsets. Its messages stay in the log
+    /// until that is removed, but nobody finds them by queue. False if there was no such topic.
+    ///
+    /// # Errors
+    /// What the operating system says; the queues are gone from memory all the same.
+    pub fn delete_topic(&self, topic: &str) -> Result<bool, StoreError> {
+        // No message is on its way into one of the queues while both are held.
+        let appender = self.parts.log.lock();
+        let turn = self.parts.dispatcher.turn();
+        let removed = self.parts.table.remove_topic(topic);
+        drop((turn, appender));
+        removed
+    }
+
+    /// Where the log begins.
+    pub fn min_physical_offset(&self) -> i64 {
+        self.parts.log.min_offset()
+    }
+
+    /// Where the log ends.
+    pub fn max_physical_offset(&self) -> i64 {
+        self.written().0
+    }
+
+    /// The end of what is written.
+    pub fn written(&self) -> Written {
+        self.parts.log.written()
+    }
+
+    /// The end of what is in the queues.
+    pub fn dispatched(&self) -> Dispatched {
+        self.parts.dispatcher.dispatched()
+    }
+
+    /// The end of what survives a loss of power.
+    pub fn durable(&self) -> Durable {
+        self.parts.flusher.durable()
+    }
+
+    /// The end of what consumers may see.
+    pub fn confirmed(&self) -> Confirmed {
+        Confirmed(self.dispatched().0)
+    }
+
+    /// Bytes of the log that are not in the queues yet.
+    pub fn dispatch_behind_bytes(&self) -> i64 {
+        let dispatched = self.dispatched().0;
+        (self.written().0 - dispatched).max(0)
+    }
+
+    /// How full the fuller of the store's disks is, in percent, as last measured.
+    pub fn disk_used_percent(&self) -> f64 {
+        *self.parts.disk_used_percent.lock()
+    }
+
+    /// Whether messages are taken.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn writable(&self) -> Result<(), Refusal> {
+        self.parts.writability.check()
+    }
+
+    /// The settings in effect.
+    pub fn config(&self) -> &StoreConfig {
+        &self.parts.config
+    }
+
+    /// The file system in use, for metadata next to the store.
+    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
+        &self.parts.environment.file_system
+    }
+
+    /// The store's directory.
+    pub fn root_dir(&self) -> &Path {
+        &self.parts.config.root_dir
+    }
+
+    /// Syncs the log, writes and syncs the queues, and moves the checkpoint.
+    ///
+    /// # Errors
+    /// When a write or a sync failed.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        let flushed = self.parts.flusher.flush(&self.parts);
+        if let Err(refusal) = flushed {
+            let error = std::io::Error::other(refusal.to_string());
+            return Err(StoreError::io("flush", &self.parts.config.commit_log_dir)(error));
+        }
+        self.parts.flush_queues(true)
+    }
+
+    /// Does once what the store's threads do from time to time: writes the queues, measures the
+    /// disk, removes old files.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn tick(&self) -> Result<(), StoreError> {
+        self.parts.watch_disk();
+        self.parts.flush_queues(false)?;
+        self.parts.remove_old_files(false).map(drop)
+    }
+
+    /// Removes old files of the log, expired ones at any hour if `manual`. Returns how many.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn remove_old_files(&self, manual: bool) -> Result<usize, StoreError> {
+        self.parts.remove_old_files(manual)
+    }
+
+    /// Takes no more messages, flushes everything, ends the threads and marks the directory as
+    /// clean. Reading goes on. A second call does nothing.
+    ///
+    /// # Errors
+    /// When something could not be flushed: the directory then stays marked as unclean, and opening
+    /// it recovers what is there.
+    pub fn shutdown(&self) -> Result<(), StoreError> {
+        if self.is_shut_down.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let failed = self.parts.writability.is_final();
+        self.parts.writability.refuse_finally(Refusal::ShutDown);
+        drop(self.parts.log.lock());
+        self.threads.end(&self.parts);
+        self.flush()?;
+        if failed {
+            return Ok(());
+        }
+        self.abort.remove(&*self.parts.environment.file_system)
+    }
+}

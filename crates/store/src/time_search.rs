@@ -1,0 +1,55 @@
+//! Finding a message of a queue by its store time.
+//!
+//! The rules at the edges are RocketMQ 5's (`ConsumeQueue.getOffsetInQueueByTime`). RocketMQ picks
+//! a file first and searches within it; store times never go back, so one search over the whole
+//! queue finds the same.
+
+use crate::commit_log::CommitLog;
+use crate::consume_queue::ConsumeQueue;
+use crate::error::StoreError;
+
+/// Which of several messages is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Boundary {
+    /// The first message that is not older.
+    #[default]
+    Lower,
+    /// The last message that is not younger.
+    Upper,
+}
+
+/// The offset that `timestamp_ms` stands for, between the queue's minimum and maximum.
+///
+/// # Errors
+/// What the operating system says when a file of the queue is read.
+pub(crate) fn queue_offset_by_time(
+    queue: &ConsumeQueue,
+    log: &CommitLog,
+    timestamp_ms: i64,
+    boundary: Boundary,
+) -> Result<i64, StoreError> {
+    let min = queue.min_offset();
+    let max = queue.max_offset();
+    // The first offset whose message is younger (upper) or not older (lower). A record that is
+    // gone counts as older than all.
+    let (mut low, mut high) = (min, max);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let unit = queue.unit(middle)?;
+        let stored = unit.and_then(|unit| log.store_timestamp_ms(unit.physical_offset));
+        let in_front = match (stored, boundary) {
+            (None, _) => true,
+            (Some(stored), Boundary::Lower) => stored < timestamp_ms,
+            (Some(stored), Boundary::Upper) => stored <= timestamp_ms,
+        };
+        if in_front {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(match boundary {
+        Boundary::Lower => low,
+        Boundary::Upper => (low - 1).max(min),
+    })
+}

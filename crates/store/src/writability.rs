@@ -1,0 +1,107 @@
+//! Whether the store takes messages, and if not, why.
+//!
+//! Reasons that pass are lifted by whoever set them; a failed sync or write is final until the
+//! store is opened again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::error::Refusal;
+
+#[derive(Debug, Default)]
+struct Reasons {
+    last_word: Option<Refusal>,
+    disk: Option<Refusal>,
+    consume_queue: Option<Refusal>,
+}
+
+/// The reasons against writing.
+#[derive(Debug, Default)]
+pub(crate) struct Writability {
+    refused: AtomicBool,
+    reasons: Mutex<Reasons>,
+}
+
+impl Writability {
+    /// Whether an append may go on. Costs one load when it may.
+    ///
+    /// # Errors
+    /// The weightiest reason against it.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        if !self.refused.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let reasons = self.reasons.lock();
+        let first =
+            reasons.last_word.as_ref().or(reasons.disk.as_ref()).or(reasons.consume_queue.as_ref());
+        match first {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Reasons)) {
+        let mut reasons = self.reasons.lock();
+        change(&mut reasons);
+        let refused = reasons.last_word.is_some()
+            || reasons.disk.is_some()
+            || reasons.consume_queue.is_some();
+        self.refused.store(refused, Ordering::Release);
+    }
+
+    /// Refuses for good. The first such reason stays.
+    pub(crate) fn refuse_finally(&self, refusal: Refusal) {
+        self.change(|reasons| {
+            if reasons.last_word.is_none() {
+                reasons.last_word = Some(refusal);
+            }
+        });
+    }
+
+    /// Whether writing is refused for good.
+    pub(crate) fn is_final(&self) -> bool {
+        self.reasons.lock().last_word.is_some()
+    }
+
+    /// Sets or lifts the reason of a full disk. True if that changed whether there is one.
+    pub(crate) fn set_disk(&self, refusal: Option<Refusal>) -> bool {
+        let mut changed = false;
+        self.change(|reasons| {
+            changed = reasons.disk.is_some() != refusal.is_some();
+            reasons.disk = refusal;
+        });
+        changed
+    }
+
+    /// Sets or lifts the reason of an unwritable ConsumeQueue. True if that changed whether there
+    /// is one.
+    pub(crate) fn set_consume_queue(&self, refusal: Option<Refusal>) -> bool {
+        let mut changed = false;
+        self.change(|reasons| {
+            changed = reasons.consume_queue.is_some() != refusal.is_some();
+            reasons.consume_queue = refusal;
+        });
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passing_reasons_are_lifted_and_final_ones_stay() {
+        let writability = Writability::default();
+        assert_eq!(writability.check(), Ok(()));
+        assert!(writability.set_consume_queue(Some(Refusal::ConsumeQueue("full".to_owned()))));
+        assert!(writability.check().is_err());
+        assert!(writability.set_consume_queue(None));
+        assert_eq!(writability.check(), Ok(()));
+        writability.refuse_finally(Refusal::SyncFailed("EIO".to_owned()));
+        writability.refuse_finally(Refusal::ShutDown);
+        assert!(!writability.set_disk(None));
+        assert_eq!(writability.check(), Err(Refusal::SyncFailed("EIO".to_owned())));
+        assert!(writability.is_final());
+    }
+}
