@@ -1,2 +1,2 @@
-//! Entry point.
+//! Entry point of the operator: settings, logs, signals.
 fn main() {}

@@ -1,0 +1,91 @@
+//! From a cluster's spec to its children: pure, so that golden files can show every byte.
+//! Owns what the children look like; when they are applied is decided in `cluster`.
+
+pub mod config;
+pub mod names;
+pub mod pod;
+pub mod service;
+pub mod workload;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+
+use crate::crd::RocketMQCluster;
+
+/// What the operator adds to a spec.
+#[derive(Clone, Debug)]
+pub struct Defaults {
+    /// Prefix of image references, with its trailing slash.
+    pub image_registry: String,
+}
+
+/// What a build depends on besides the spec.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Name servers that brokers are told of.
+    pub name_servers_listed: i32,
+    /// Name server pods; more than listed while a shorter list is rolled out.
+    pub name_server_pods: i32,
+    /// Broker groups; more than asked for when fewer were asked for than exist.
+    pub groups: i32,
+}
+
+/// Every child of a cluster.
+#[derive(Clone, Debug)]
+pub struct Children {
+    /// The name server tier.
+    pub name_servers: Tier,
+    /// The broker groups by number.
+    pub brokers: Vec<Tier>,
+}
+
+/// The children of one tier or group.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// Configuration file.
+    pub config: ConfigMap,
+    /// Headless and client Services.
+    pub services: Vec<Service>,
+    /// Pods and volumes.
+    pub workload: StatefulSet,
+    /// Disruption budget, where there is one.
+    pub budget: Option<PodDisruptionBudget>,
+}
+
+/// Builds every child of `cluster`.
+pub fn children(cluster: &RocketMQCluster, scale: Scale, defaults: &Defaults) -> Children {
+    Children {
+        name_servers: workload::name_servers(cluster, scale, defaults),
+        brokers: (0..scale.groups)
+            .map(|number| workload::broker_group(cluster, number, scale, defaults))
+            .collect(),
+    }
+}
+
+/// Metadata of a child: labels of its tier, and the cluster as its owner.
+pub(crate) fn meta(
+    cluster: &RocketMQCluster,
+    name: String,
+    labels: BTreeMap<String, String>,
+) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: cluster.metadata.namespace.clone(),
+        labels: Some(labels),
+        owner_references: owner(cluster).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn owner(cluster: &RocketMQCluster) -> Option<OwnerReference> {
+    cluster.controller_owner_ref(&())
+}
+
+#[cfg(test)]
+#[path = "build/tests.rs"]
+mod tests;

@@ -1,0 +1,268 @@
+//! One pass over a RocketMQCluster: read, build, apply, roll, prune, status.
+//!
+//! Each pass reads the world anew and takes the steps that are safe now; what has to wait is looked
+//! at again by the next pass. Nothing is kept in the process.
+
+pub mod observe;
+pub mod rollout;
+pub mod status;
+pub mod volumes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+
+use crate::apply::{Child, Objects};
+use crate::build::{self, Defaults, Scale, Tier, names};
+use crate::context::{Context, namespace_of, resync};
+use crate::crd::RocketMQCluster;
+use crate::error::{Error, jittered};
+use crate::events::Happening;
+use observe::World;
+use rollout::{Roll, TierView};
+
+/// How soon a cluster that is not yet as wanted is looked at again, should no event come first.
+/// Registration with a name server shows in no event.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// Brings one cluster a step closer to its spec.
+///
+/// # Errors
+/// Fails when the API server does; brokers that do not answer only show in the status.
+pub async fn reconcile(cluster: Arc<RocketMQCluster>, ctx: Arc<Context>) -> Result<Action, Error> {
+    ctx.pass(&*cluster, pass(&cluster, &ctx)).await
+}
+
+async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> {
+    let namespace = namespace_of(cached);
+    let objects = ctx.objects(&namespace);
+    // The status decides on events, so it must not be an old copy.
+    let Some(cluster) = objects.get::<RocketMQCluster>(&cached.name_any()).await? else {
+        ctx.forget(cached);
+        ctx.metrics.remove_cluster(&namespace, &cached.name_any());
+        return Ok(Action::await_change());
+    };
+    if cluster.metadata.deletion_timestamp.is_some() {
+        // Children go with their owner; volumes stay or go as the StatefulSet says.
+        ctx.metrics.remove_cluster(&namespace, &cluster.name_any());
+        return Ok(Action::await_change());
+    }
+
+    let mut world = observe::read(&objects, &cluster).await?;
+    let scale = scale(&cluster, &world);
+    let defaults = Defaults { image_registry: ctx.settings.image_registry.clone() };
+    let desired = build::children(&cluster, scale, &defaults);
+
+    let mut groups_created = Vec::new();
+    if !cluster.spec.paused {
+        volumes::enlarge(&objects, ctx, &cluster, &world).await?;
+        apply_tier(&objects, &desired.name_servers, &mut world).await?;
+        let name_servers_ready = world.name_servers_ready() >= scale.name_servers_listed;
+        for tier in &desired.brokers {
+            // A broker starts with the complete list of name servers, all of them there.
+            let exists = world.stateful_sets.contains_key(&tier.workload.name_any());
+            if exists || name_servers_ready {
+                apply_tier(&objects, tier, &mut world).await?;
+                if !exists {
+                    groups_created.push(tier.workload.name_any());
+                }
+            }
+        }
+        prune(&objects, &cluster, &desired, &world).await?;
+    }
+
+    let registrations = observe::registrations(ctx, &cluster, &world).await;
+    let views = tier_views(&desired, &world);
+    let registered = status::all_registered(&cluster, &world, &registrations, scale);
+    let roll = rollout::plan(&views, registered, ctx.now());
+    let status =
+        status::compute(&cluster, &world, &views, &registrations, &roll, scale, ctx.now());
+
+    announce(ctx, &cluster, &status, &groups_created).await;
+    if cluster.status.as_ref() != Some(&status) {
+        objects.apply_status::<RocketMQCluster>(&cluster.name_any(), &status).await?;
+    }
+    let ready = crate::conditions::is_true(&status.conditions, "Ready");
+    ctx.metrics.set_cluster_ready(&namespace, &cluster.name_any(), ready);
+
+    if !cluster.spec.paused
+        && let Roll::Replace { pod, reason } = &roll
+    {
+        replace(ctx, &objects, &cluster, pod, *reason).await?;
+    }
+    Ok(if ready || cluster.spec.paused {
+        resync(ctx.settings.cluster_resync_seconds)
+    } else {
+        Action::requeue(jittered(SETTLING))
+    })
+}
+
+/// How many of each to run. Fewer groups than exist are never taken to mean removal, and name
+/// servers go only after every broker has been told the shorter list.
+fn scale(cluster: &RocketMQCluster, world: &World) -> Scale {
+    let name = cluster.name_any();
+    let listed = cluster.spec.name_servers.replicas.max(1);
+    let existing = world
+        .stateful_sets
+        .get(&names::name_servers(&name))
+        .and_then(|set| set.spec.replicas)
+        .unwrap_or(0);
+    let groups = world
+        .stateful_sets
+        .keys()
+        .filter_map(|set| names::broker_number(&name, set))
+        .map(|number| number + 1)
+        .fold(cluster.spec.brokers.groups, i32::max);
+    let name_server_pods =
+        if existing > listed && world.a_broker_lists_more_name_servers(&name, listed) {
+            existing
+        } else {
+            listed
+        };
+    Scale { name_servers_listed: listed, name_server_pods, groups }
+}
+
+async fn apply_tier(objects: &Objects, tier: &Tier, world: &mut World) -> Result<(), Error> {
+    let name = tier.config.name_any();
+    objects.apply(&tier.config, world.config_maps.get(&name)).await?;
+    for service in &tier.services {
+        objects.apply(service, world.services.get(&service.name_any())).await?;
+    }
+    if let Some(budget) = &tier.budget {
+        objects.apply(budget, world.budgets.get(&budget.name_any())).await?;
+    }
+    let name = tier.workload.name_any();
+    let live = world.stateful_sets.get(&name);
+    // Claim templates cannot change in place; `volumes` replaces the StatefulSet when its size does.
+    let mut workload = tier.workload.clone();
+    if let Some(live) = live.filter(|set| set.spec.volume_claim_templates.is_some()) {
+        workload.spec.volume_claim_templates =
+            volumes::templates_as_applied(&workload.spec, &live.spec);
+    }
+    let (after, _) = objects.apply(&workload, live).await?;
+    world.stateful_sets.insert(name, after);
+    Ok(())
+}
+
+/// Deletes children of this very cluster that are no longer wanted. StatefulSets are never among
+/// them: [`scale`] keeps every group that exists.
+async fn prune(
+    objects: &Objects,
+    cluster: &RocketMQCluster,
+    desired: &build::Children,
+    world: &World,
+) -> Result<(), Error> {
+    let tiers = || std::iter::once(&desired.name_servers).chain(&desired.brokers);
+    for (name, service) in &world.services {
+        if !tiers().any(|t| t.services.iter().any(|s| s.name_any() == *name)) {
+            delete_own(objects, cluster, service).await?;
+        }
+    }
+    for (name, config) in &world.config_maps {
+        if !tiers().any(|t| t.config.name_any() == *name) {
+            delete_own(objects, cluster, config).await?;
+        }
+    }
+    for (name, budget) in &world.budgets {
+        if !tiers().any(|t| t.budget.as_ref().is_some_and(|b| b.name_any() == *name)) {
+            delete_own(objects, cluster, budget).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn delete_own<K: Child>(
+    objects: &Objects,
+    cluster: &RocketMQCluster,
+    object: &K,
+) -> Result<(), Error> {
+    let ours = object.owner_references().iter().any(|owner| {
+        owner.controller == Some(true) && Some(&owner.uid) == cluster.metadata.uid.as_ref()
+    });
+    if ours && object.meta().deletion_timestamp.is_none() {
+        objects.delete(object, DeleteParams::background()).await?;
+    }
+    Ok(())
+}
+
+fn tier_views<'a>(desired: &build::Children, world: &'a World) -> Vec<TierView<'a>> {
+    std::iter::once((&desired.name_servers, true))
+        .chain(desired.brokers.iter().map(|tier| (tier, false)))
+        .map(|(tier, name_servers)| {
+            let name = tier.workload.name_any();
+            TierView::new(name.clone(), name_servers, &tier.workload, &world.stateful_sets, &world.pods)
+        })
+        .collect()
+}
+
+async fn replace(
+    ctx: &Context,
+    objects: &Objects,
+    cluster: &RocketMQCluster,
+    pod: &rollout::PodView<'_>,
+    reason: rollout::RestartReason,
+) -> Result<(), Error> {
+    let what = if pod.name_server {
+        Happening::NameServerRestarted
+    } else {
+        Happening::BrokerRestarted
+    };
+    tracing::info!(pod = pod.name, reason = reason.as_str(), "replacing pod");
+    objects.delete(pod.pod, DeleteParams::default()).await?;
+    ctx.events
+        .send(&cluster.object_ref(&()), what, format!("{}: {}", pod.name, reason.as_str()))
+        .await;
+    Ok(())
+}
+
+/// Events for what changed between the last status and this one.
+async fn announce(
+    ctx: &Context,
+    cluster: &RocketMQCluster,
+    now: &crate::crd::cluster::RocketMQClusterStatus,
+    groups_created: &[String],
+) {
+    let about = cluster.object_ref(&());
+    let before = cluster.status.clone().unwrap_or_default();
+    if cluster.status.is_none() {
+        let note = format!(
+            "creating {} name servers and {} broker groups",
+            cluster.spec.name_servers.replicas, cluster.spec.brokers.groups
+        );
+        ctx.events.send(&about, Happening::ClusterCreated, note).await;
+    }
+    for group in groups_created {
+        ctx.events.send(&about, Happening::GroupCreated, group.clone()).await;
+    }
+    match (&before.rollout, &now.rollout) {
+        (None, Some(rollout)) => {
+            let note = format!("{} of {} pods to replace", rollout.total - rollout.updated, rollout.total);
+            ctx.events.send(&about, Happening::RolloutStarted, note).await;
+        }
+        (Some(_), None) => {
+            ctx.events.send(&about, Happening::RolloutCompleted, "every pod is current").await;
+        }
+        _ => {}
+    }
+    let became = |kind: &str| {
+        let found = crate::conditions::find(&now.conditions, kind)?;
+        (found.status == "True" && !crate::conditions::is_true(&before.conditions, kind))
+            .then(|| found.message.clone())
+    };
+    if let Some(note) = became("ScaleInBlocked") {
+        ctx.events.send(&about, Happening::ScaleInBlocked, note).await;
+    }
+    if let Some(note) = became("Degraded") {
+        ctx.events.send(&about, Happening::RolloutStuck, note).await;
+    }
+    if let Some(note) = became("ReconciliationPaused") {
+        ctx.events.send(&about, Happening::Paused, note).await;
+    }
+}
+
+#[cfg(test)]
+#[path = "cluster/tests.rs"]
+mod tests;

@@ -1,0 +1,350 @@
+//! The status of a cluster from what was read: pure.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::observe::{Registration, World};
+use super::rollout::{Roll, TierView};
+use super::volumes;
+use crate::build::{Scale, names};
+use crate::conditions::{Reason, Status, Verdict, merge};
+use crate::context::namespace_of;
+use crate::crd::RocketMQCluster;
+use crate::crd::cluster::{
+    Endpoint, GroupStatus, NameServersStatus, RocketMQClusterStatus, RolloutStatus, StorageStatus,
+};
+
+/// Whether every ready name server knows the right master address of every group with a ready pod.
+pub fn all_registered(
+    cluster: &RocketMQCluster,
+    world: &World,
+    registrations: &[Registration],
+    scale: Scale,
+) -> bool {
+    (0..scale.groups)
+        .filter(|number| {
+            let pod = format!("{}-0", names::broker(&cluster.name_any(), *number));
+            world.pods.get(&pod).is_some_and(super::observe::is_ready)
+        })
+        .all(|number| knows_master(cluster, registrations, number))
+}
+
+fn knows_master(
+    cluster: &RocketMQCluster,
+    registrations: &[Registration],
+    number: i32,
+) -> bool {
+    let name = cluster.name_any();
+    let address = names::broker_address(&name, &namespace_of(cluster), number);
+    let broker = names::broker(&name, number);
+    !registrations.is_empty()
+        && registrations.iter().all(|registration| {
+            registration
+                .masters
+                .as_ref()
+                .is_ok_and(|masters| masters.get(&broker) == Some(&address))
+        })
+}
+
+/// The status after a pass.
+pub fn compute(
+    cluster: &RocketMQCluster,
+    world: &World,
+    tiers: &[TierView<'_>],
+    registrations: &[Registration],
+    roll: &Roll<'_>,
+    scale: Scale,
+    now: Timestamp,
+) -> RocketMQClusterStatus {
+    let name = cluster.name_any();
+    let namespace = namespace_of(cluster);
+    let name_servers = tiers.iter().find(|tier| tier.name_servers);
+    let groups: Vec<GroupStatus> = (0..scale.groups)
+        .map(|number| {
+            let broker = names::broker(&name, number);
+            let tier = tiers.iter().find(|tier| tier.name == broker);
+            group_status(cluster, registrations, number, tier)
+        })
+        .collect();
+    let groups_ready = count(groups.iter().filter(|group| group.state == "Ready"));
+    let masters_writable = count(groups.iter().filter(|group| group.writable));
+    let before = cluster.status.as_ref();
+    let conditions = verdicts(cluster, world, tiers, registrations, roll, scale, &groups);
+    let current = tiers.iter().all(|t| t.observed && t.updated() == t.replicas);
+    let requested = &cluster.spec.brokers.storage.size;
+    RocketMQClusterStatus {
+        observed_generation: cluster.metadata.generation,
+        conditions: merge(
+            before.map(|status| status.conditions.as_slice()).unwrap_or_default(),
+            &conditions,
+            cluster.metadata.generation,
+            now,
+        ),
+        version: if current {
+            Some(cluster.spec.version.clone())
+        } else {
+            before.and_then(|status| status.version.clone())
+        },
+        endpoints: vec![Endpoint {
+            name: "internal".to_owned(),
+            address: names::bootstrap_address(&name, &namespace),
+        }],
+        name_servers: NameServersStatus {
+            desired: scale.name_servers_listed,
+            ready: name_servers.map_or(0, TierView::ready),
+            names: name_servers
+                .map(|tier| tier.pods.iter().map(|pod| pod.name.clone()).collect())
+                .unwrap_or_default(),
+        },
+        groups,
+        groups_ready,
+        groups_desired: cluster.spec.brokers.groups,
+        masters_writable,
+        ready: format!("{groups_ready}/{}", cluster.spec.brokers.groups),
+        selector: names::selector_text(&name, Some(names::BROKER_TIER)),
+        rollout: rollout(tiers, roll, before.is_some_and(|status| status.rollout.is_some())),
+        storage: Some(StorageStatus {
+            requested: requested.clone(),
+            pending: volumes::pending(world, requested),
+        }),
+    }
+}
+
+fn group_status(
+    cluster: &RocketMQCluster,
+    registrations: &[Registration],
+    number: i32,
+    tier: Option<&TierView<'_>>,
+) -> GroupStatus {
+    let name = cluster.name_any();
+    let pod = tier.and_then(|tier| tier.pods.first());
+    let registered = knows_master(cluster, registrations, number);
+    let state = match pod {
+        None => "Pending",
+        Some(pod) if !pod.ready => "NotReady",
+        Some(_) if !registered => "Unregistered",
+        Some(pod) if !pod.updated => "Updating",
+        Some(_) => "Ready",
+    };
+    GroupStatus {
+        name: names::broker(&name, number),
+        state: state.to_owned(),
+        master: pod.map(|pod| pod.name.clone()),
+        address: Some(names::broker_address(&name, &namespace_of(cluster), number)),
+        writable: registered && pod.is_some_and(|pod| pod.ready),
+        updated: pod.is_some_and(|pod| pod.updated),
+    }
+}
+
+/// Set from the first look at a pod of an older template until every pod is there and current.
+fn rollout(tiers: &[TierView<'_>], roll: &Roll<'_>, under_way: bool) -> Option<RolloutStatus> {
+    let outdated = tiers.iter().flat_map(|tier| &tier.pods).any(|pod| !pod.updated);
+    if !outdated && !under_way {
+        return None;
+    }
+    let step = match roll {
+        Roll::Done => return None,
+        Roll::Wait { step, .. } => format!("waiting for {step}"),
+        Roll::Replace { pod, reason } => format!("replacing {} ({})", pod.name, reason.as_str()),
+    };
+    Some(RolloutStatus {
+        updated: tiers.iter().map(TierView::updated).sum(),
+        total: tiers.iter().map(|tier| tier.replicas).sum(),
+        step,
+    })
+}
+
+fn verdicts(
+    cluster: &RocketMQCluster,
+    world: &World,
+    tiers: &[TierView<'_>],
+    registrations: &[Registration],
+    roll: &Roll<'_>,
+    scale: Scale,
+    groups: &[GroupStatus],
+) -> Vec<Verdict> {
+    let spec = &cluster.spec;
+    let name_servers_ready =
+        tiers.iter().filter(|tier| tier.name_servers).map(TierView::ready).sum::<i32>();
+    let name_servers = Verdict::new(
+        "NameServersReady",
+        name_servers_ready >= scale.name_servers_listed,
+        if name_servers_ready >= scale.name_servers_listed {
+            Reason::AsExpected
+        } else {
+            Reason::NameServersNotReady
+        },
+        format!("{name_servers_ready} of {} name servers are ready", scale.name_servers_listed),
+    );
+
+    let not_ready: Vec<&str> = groups
+        .iter()
+        .filter(|group| matches!(group.state.as_str(), "Pending" | "NotReady"))
+        .map(|group| group.name.as_str())
+        .collect();
+    let brokers = Verdict::new(
+        "BrokersReady",
+        not_ready.is_empty(),
+        if not_ready.is_empty() { Reason::AsExpected } else { Reason::BrokersNotReady },
+        if not_ready.is_empty() {
+            format!("{} of {} groups are ready", groups.len(), groups.len())
+        } else {
+            format!("not ready: {}", not_ready.join(", "))
+        },
+    );
+
+    let unregistered: Vec<&str> =
+        groups.iter().filter(|group| !group.writable).map(|group| group.name.as_str()).collect();
+    let silent: Vec<String> = registrations
+        .iter()
+        .filter_map(|r| r.masters.as_ref().err().map(|error| format!("{}: {error}", r.name_server)))
+        .collect();
+    let available = Verdict::new(
+        "Available",
+        unregistered.is_empty(),
+        if unregistered.is_empty() { Reason::AsExpected } else { Reason::MastersNotRegistered },
+        if unregistered.is_empty() {
+            "every group has a master that every ready name server knows".to_owned()
+        } else if silent.is_empty() {
+            format!("without a known master: {}", unregistered.join(", "))
+        } else {
+            format!("name servers do not answer: {}", silent.join("; "))
+        },
+    );
+
+    let outdated: Vec<&str> = tiers
+        .iter()
+        .flat_map(|tier| &tier.pods)
+        .filter(|pod| !pod.updated)
+        .map(|pod| pod.name.as_str())
+        .collect();
+    let unobserved = tiers.iter().any(|tier| !tier.observed);
+    let config = Verdict::new(
+        "ConfigApplied",
+        if unobserved { Status::Unknown } else { Status::from(outdated.is_empty()) },
+        if unobserved {
+            Reason::NotEvaluated
+        } else if outdated.is_empty() {
+            Reason::AsExpected
+        } else {
+            Reason::ConfigOutdated
+        },
+        if outdated.is_empty() {
+            String::new()
+        } else {
+            format!("to be replaced: {}", outdated.join(", "))
+        },
+    );
+
+    let pending = volumes::pending(world, &spec.brokers.storage.size);
+    let missing = world.claims.is_empty();
+    let storage = Verdict::new(
+        "StorageReady",
+        pending.is_empty() && !missing,
+        match (missing, pending.is_empty()) {
+            (true, _) => Reason::Creating,
+            (false, true) => Reason::AsExpected,
+            (false, false) => Reason::VolumesResizing,
+        },
+        if pending.is_empty() {
+            String::new()
+        } else {
+            format!("not yet {}: {}", spec.brokers.storage.size, pending.join(", "))
+        },
+    );
+
+    let blocked = scale.groups > spec.brokers.groups;
+    let scale_in = Verdict::new(
+        "ScaleInBlocked",
+        blocked,
+        if blocked { Reason::ScaleInNotSupported } else { Reason::AsExpected },
+        if blocked {
+            format!(
+                "brokers.groups: {} is less than the {} groups that exist: groups are not removed, since unconsumed messages would be stranded; set it to {}",
+                spec.brokers.groups, scale.groups, scale.groups
+            )
+        } else {
+            String::new()
+        },
+    );
+
+    let stuck = matches!(roll, Roll::Wait { stuck: true, .. });
+    let step = match roll {
+        Roll::Done => String::new(),
+        Roll::Wait { step, .. } => format!("waiting for {step}"),
+        Roll::Replace { pod, reason } => format!("replacing {} ({})", pod.name, reason.as_str()),
+    };
+    let progressing = !matches!(roll, Roll::Done);
+    let degraded = Verdict::new(
+        "Degraded",
+        stuck,
+        if stuck { Reason::RolloutStuck } else { Reason::AsExpected },
+        if stuck { format!("{step} for more than 10 minutes") } else { String::new() },
+    );
+    let progress = Verdict::new(
+        "Progressing",
+        progressing && !spec.paused,
+        match (progressing, spec.paused, outdated.is_empty()) {
+            (_, true, _) => Reason::Paused,
+            (false, ..) => Reason::AsExpected,
+            (true, _, true) => Reason::Creating,
+            (true, _, false) => Reason::RollingOut,
+        },
+        step,
+    );
+    let paused = Verdict::new(
+        "ReconciliationPaused",
+        spec.paused,
+        if spec.paused { Reason::Paused } else { Reason::AsExpected },
+        if spec.paused { "spec.paused is true: nothing is changed" } else { "" },
+    );
+
+    let auto: Vec<&str> = ["autoCreateTopicEnable", "autoCreateSubscriptionGroup"]
+        .into_iter()
+        .filter(|key| {
+            spec.brokers.config.get(*key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        })
+        .collect();
+    let warning = Verdict::new(
+        "Warning",
+        !auto.is_empty(),
+        if auto.is_empty() { Reason::AsExpected } else { Reason::AutoCreateEnabled },
+        if auto.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "{} is true: clients that are still running bring back topics and consumer groups whose resource was deleted",
+                auto.join(" and ")
+            )
+        },
+    );
+
+    let must_hold = [&name_servers, &brokers, &available, &config, &storage];
+    let failing = must_hold.into_iter().find(|verdict| verdict.status != Status::True);
+    let ready = match failing {
+        Some(verdict) => {
+            Verdict::new("Ready", false, verdict.reason, verdict.message.clone())
+        }
+        None if blocked => {
+            Verdict::new("Ready", false, Reason::ScaleInNotSupported, scale_in.message.clone())
+        }
+        None => Verdict::new("Ready", true, Reason::AsExpected, "the cluster is as specified"),
+    };
+    vec![
+        ready,
+        available,
+        name_servers,
+        brokers,
+        progress,
+        config,
+        storage,
+        degraded,
+        scale_in,
+        warning,
+        paused,
+    ]
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> i32 {
+    i32::try_from(items.count()).unwrap_or(i32::MAX)
+}

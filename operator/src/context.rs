@@ -1,0 +1,165 @@
+//! What every reconciler of one namespace scope shares, and the frame of a pass: its span, its
+//! metrics, its back-off.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, Resource, ResourceExt};
+use parking_lot::Mutex;
+use tracing::Instrument as _;
+
+use crate::apply::Objects;
+use crate::crd::{ConsumerGroup, RocketMQCluster, Topic};
+use crate::error::{Error, jittered};
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::rocketmq::BrokerAdmin;
+use crate::settings::Settings;
+
+/// Shared by the reconcilers of one scope (one namespace, or all).
+pub struct Context {
+    /// API server.
+    pub client: Client,
+    /// Brokers and name servers.
+    pub admin: Arc<dyn BrokerAdmin>,
+    /// Events.
+    pub events: Events,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Settings.
+    pub settings: Settings,
+    /// Clusters as last seen.
+    pub clusters: Store<RocketMQCluster>,
+    /// Topics as last seen.
+    pub topics: Store<Topic>,
+    /// Consumer groups as last seen.
+    pub consumer_groups: Store<ConsumerGroup>,
+    failures: Mutex<HashMap<String, u32>>,
+}
+
+impl Context {
+    /// A context over the given stores.
+    pub fn new(
+        client: Client,
+        admin: Arc<dyn BrokerAdmin>,
+        metrics: Metrics,
+        settings: Settings,
+        clusters: Store<RocketMQCluster>,
+        topics: Store<Topic>,
+        consumer_groups: Store<ConsumerGroup>,
+    ) -> Self {
+        let events = Events::new(client.clone(), &settings.identity, metrics.clone());
+        Self {
+            client,
+            admin,
+            events,
+            metrics,
+            settings,
+            clusters,
+            topics,
+            consumer_groups,
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Objects of a namespace.
+    pub fn objects(&self, namespace: &str) -> Objects {
+        Objects::new(self.client.clone(), namespace, self.metrics.clone())
+    }
+
+    /// A cluster by name, as last seen.
+    pub fn cluster(&self, namespace: &str, name: &str) -> Option<Arc<RocketMQCluster>> {
+        self.clusters.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// The present. The one place where passes read the clock.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// Runs one pass in its span and counts it.
+    ///
+    /// # Errors
+    /// Hands on the pass's error.
+    pub async fn pass<K, F>(&self, object: &K, pass: F) -> Result<Action, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        F: Future<Output = Result<Action, Error>>,
+    {
+        let kind = K::kind(&());
+        let span = tracing::info_span!(
+            "pass",
+            %kind,
+            namespace = object.namespace().unwrap_or_default(),
+            name = object.name_any(),
+            generation = object.meta().generation.unwrap_or_default(),
+        );
+        let started = Instant::now();
+        let result = pass.instrument(span).await;
+        let class = result.as_ref().map_or_else(Error::class, |_| "ok");
+        self.metrics.reconciled(&kind, class, started.elapsed().as_secs_f64());
+        if result.is_ok() {
+            self.failures.lock().remove(&key(object));
+        }
+        result
+    }
+
+    /// When a failed pass is tried again.
+    pub fn after_error<K: Resource<DynamicType = ()>>(&self, object: &K, error: &Error) -> Action {
+        let failures = {
+            let mut failures = self.failures.lock();
+            let count = failures.entry(key(object)).or_insert(0);
+            *count = count.saturating_add(1);
+            *count - 1
+        };
+        let wait = jittered(error.retry_after(failures));
+        let (kind, name) = (K::kind(&()), object.name_any());
+        let namespace = object.namespace().unwrap_or_default();
+        match error {
+            Error::NotYet(_) => tracing::debug!(%kind, namespace, name, %error, "pass waits"),
+            _ => {
+                tracing::warn!(%kind, namespace, name, %error, failures, retry_ms = wait.as_millis() as u64, "pass failed");
+            }
+        }
+        Action::requeue(wait)
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget<K: Resource<DynamicType = ()>>(&self, object: &K) {
+        self.failures.lock().remove(&key(object));
+    }
+}
+
+/// The next look at an object that does not change.
+pub fn resync(seconds: u64) -> Action {
+    Action::requeue(jittered(Duration::from_secs(seconds)))
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    format!(
+        "{}/{}/{}",
+        K::kind(&()),
+        object.namespace().unwrap_or_default(),
+        object.name_any()
+    )
+}
+
+/// Namespace of an object; custom resources are namespaced, so the API server always sets it.
+pub fn namespace_of<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    object.namespace().unwrap_or_else(|| "default".to_owned())
+}
+
+/// The first value per key, in order.
+pub fn first_by<T, Q: Eq + Hash + Debug>(items: Vec<T>, of: impl Fn(&T) -> Q) -> HashMap<Q, T> {
+    let mut map = HashMap::new();
+    for item in items {
+        map.entry(of(&item)).or_insert(item);
+    }
+    map
+}

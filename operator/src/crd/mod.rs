@@ -1,0 +1,163 @@
+//! The custom resource types of group `rocketmq.rs`, version `v1alpha1`, and the YAML made of them.
+//! Owns schema, validation rules and status shapes; knows nothing of how a resource is reconciled.
+//!
+//! A field stands here only when it works: an unknown field is refused by the API server, which is
+//! kinder than one that is accepted and ignored.
+
+pub mod cluster;
+pub mod consumer_group;
+pub mod topic;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::cel::{Message, Rule};
+use kube::{CustomResourceExt, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use cluster::RocketMQCluster;
+pub use consumer_group::ConsumerGroup;
+pub use topic::Topic;
+
+/// API group of the resources.
+pub const GROUP: &str = "rocketmq.rs";
+/// API version of the resources.
+pub const VERSION: &str = "v1alpha1";
+/// Present only while `deletionPolicy` is `Delete`.
+pub const FINALIZER: &str = "rocketmq.rs/delete-from-brokers";
+/// `"false"` stops the management of a Topic or ConsumerGroup, its deletion included.
+pub const MANAGED_ANNOTATION: &str = "rocketmq.rs/managed";
+/// `"true"` lets a deletion go on although the topic or consumer group is in use.
+pub const FORCE_DELETE_ANNOTATION: &str = "rocketmq.rs/force-delete";
+/// Names the consumer groups (comma separated, `*` for all) that a queue shrink does not wait for.
+pub const SKIP_DRAIN_ANNOTATION: &str = "rocketmq.rs/skip-drain";
+
+/// The cluster, in the same namespace, that a Topic or ConsumerGroup belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRef {
+    /// metadata.name of the RocketMQCluster.
+    #[schemars(length(min = 1, max = 40))]
+    pub name: String,
+}
+
+/// What becomes of the topic or consumer group on the brokers when its resource is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// It stays on the brokers, with its messages and offsets.
+    #[default]
+    Retain,
+    /// It is deleted from every broker group and name server.
+    Delete,
+}
+
+/// What is done when brokers differ from the resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum DriftPolicy {
+    /// The difference is undone, queue counts by the safe steps.
+    #[default]
+    Correct,
+    /// The difference is reported in the condition `Drifted` and an event.
+    Warn,
+    /// The difference is neither undone nor reported.
+    Ignore,
+}
+
+/// What is done with a topic or consumer group that is on the brokers before its resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum AdoptPolicy {
+    /// It is taken over only when it equals the resource.
+    IfIdentical,
+    /// It is taken over and brought to the resource's values.
+    #[default]
+    Update,
+    /// It is never taken over.
+    Never,
+}
+
+/// Who made what a Topic or ConsumerGroup describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum Origin {
+    /// The operator made it for this resource.
+    Created,
+    /// It was on the brokers already.
+    Adopted,
+}
+
+/// A rule whose message is computed, so that it can name the refused value.
+pub(crate) fn rule(expression: &str, message_expression: &str) -> Rule {
+    Rule::new(expression).message(Message::Expression(message_expression.to_owned()))
+}
+
+/// The three definitions, ready to be applied.
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![RocketMQCluster::crd(), Topic::crd(), ConsumerGroup::crd()]
+        .into_iter()
+        .map(complete)
+        .collect()
+}
+
+/// Adds what the derive cannot express: keyed condition lists, so that server-side apply and
+/// `kubectl wait` treat them as maps by type.
+fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        let conditions = version
+            .schema
+            .as_mut()
+            .and_then(|schema| schema.open_api_v3_schema.as_mut())
+            .and_then(|root| root.properties.as_mut())
+            .and_then(|properties| properties.get_mut("status"))
+            .and_then(|status| status.properties.as_mut())
+            .and_then(|properties| properties.get_mut("conditions"));
+        if let Some(conditions) = conditions {
+            conditions.x_kubernetes_list_type = Some("map".to_owned());
+            conditions.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
+        }
+    }
+    crd
+}
+
+/// The file name and YAML text of each definition.
+///
+/// # Errors
+/// Fails when a definition cannot be written as YAML, which no input can cause.
+pub fn files() -> anyhow::Result<Vec<(String, String)>> {
+    definitions()
+        .iter()
+        .map(|crd| {
+            let name = format!("{}.yaml", crd.metadata.name.as_deref().unwrap_or_default());
+            Ok((name, serde_saphyr::to_string(crd)?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The definitions in crds/ and in the chart are made of the types by `cargo xtask crds`.
+    #[test]
+    fn checked_in_definitions_equal_the_types() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("workspace root");
+        for (name, yaml) in files().expect("yaml") {
+            for folder in ["crds", "charts/rocketmq-operator/files/crds"] {
+                let path = root.join(folder).join(&name);
+                let on_disk = std::fs::read_to_string(&path)
+                    .unwrap_or_else(|e| panic!("{}: {e}; run `cargo xtask crds`", path.display()));
+                assert!(
+                    on_disk == yaml,
+                    "{} differs from the types; run `cargo xtask crds`",
+                    path.display()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn conditions_are_a_map_by_type() {
+        for crd in definitions() {
+            let yaml = serde_saphyr::to_string(&crd).expect("yaml");
+            assert!(yaml.contains("x-kubernetes-list-map-keys"), "{:?}", crd.metadata.name);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The running operator: health, leader election, and one set of controllers per watched scope.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _, join_all};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, ListParams};
+use kube::runtime::controller::{Config, Controller};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::Child;
+use crate::build::names;
+use crate::context::Context;
+use crate::crd::{ConsumerGroup, GROUP, RocketMQCluster, Topic, VERSION};
+use crate::http::{self, Shown};
+use crate::lease::{Candidate, End};
+use crate::metrics::Metrics;
+use crate::rocketmq::BrokerAdmin;
+use crate::settings::Settings;
+use crate::{cluster, consumer_group, topic};
+
+/// Events that come within this time make one pass.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// Runs until `stop`, or until leadership is lost.
+///
+/// # Errors
+/// Fails when the API server cannot be reached, a definition is missing, or leadership is lost: the
+/// process then has to end, since another one leads.
+pub async fn run(
+    settings: Settings,
+    client: Client,
+    admin: impl FnOnce(Metrics) -> Arc<dyn BrokerAdmin>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let metrics = Metrics::default();
+    let shown = Shown { metrics: metrics.clone(), ..Shown::default() };
+    let (address, server) =
+        http::serve(settings.http_address, shown.clone(), stop.clone()).await?;
+    tracing::info!(%address, "health and metrics");
+    check_definitions(&client, &settings).await?;
+    shown.ready.store(true, Ordering::Relaxed);
+
+    let outcome = if settings.leader_election {
+        lead(settings, client, admin(metrics.clone()), metrics, &stop).await
+    } else {
+        metrics.set_leader(true);
+        controllers(&settings, &client, &admin(metrics.clone()), &metrics, &stop).await;
+        Ok(())
+    };
+    stop.cancel();
+    server.await.context("join the health server")?.context("serve health and metrics")?;
+    outcome
+}
+
+async fn lead(
+    settings: Settings,
+    client: Client,
+    admin: Arc<dyn BrokerAdmin>,
+    metrics: Metrics,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let candidate = Candidate::new(
+        client.clone(),
+        &settings.lease_namespace,
+        &settings.lease_name,
+        &settings.identity,
+    );
+    tracing::info!(lease = settings.lease_name, identity = settings.identity, "waiting to lead");
+    let Some(since) = candidate.acquire(stop).await else { return Ok(()) };
+    tracing::info!(identity = settings.identity, "leading");
+    metrics.set_leader(true);
+    // Passes end before the lease is released; when it is lost they are cut off at once.
+    let working = CancellationToken::new();
+    let work = controllers(&settings, &client, &admin, &metrics, &working);
+    tokio::pin!(work);
+    let stopping = CancellationToken::new();
+    let keep = candidate.keep(since, &stopping);
+    tokio::pin!(keep);
+    let end = tokio::select! {
+        () = &mut work => bail!("the controllers ended without being asked to"),
+        end = &mut keep => end,
+        () = stop.cancelled() => {
+            working.cancel();
+            tokio::select! {
+                end = &mut keep => end,
+                () = &mut work => {
+                    stopping.cancel();
+                    keep.await
+                }
+            }
+        }
+    };
+    metrics.set_leader(false);
+    match end {
+        End::Released => Ok(()),
+        End::Lost => bail!("leadership of lease {} is lost", settings.lease_name),
+    }
+}
+
+/// Says what is missing before anything else fails because of it.
+async fn check_definitions(client: &Client, settings: &Settings) -> anyhow::Result<()> {
+    let namespace = settings.watch_namespaces.first().map(String::as_str);
+    served::<RocketMQCluster>(client, namespace).await?;
+    served::<Topic>(client, namespace).await?;
+    served::<ConsumerGroup>(client, namespace).await
+}
+
+async fn served<K: Child>(client: &Client, namespace: Option<&str>) -> anyhow::Result<()> {
+    let plural = K::plural(&());
+    match api::<K>(client, namespace).list(&ListParams::default().limit(1)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => bail!(
+            "the API server does not serve {plural}.{GROUP}/{VERSION}: apply the definitions (crds/, or `operator crds | kubectl apply --server-side -f -`)"
+        ),
+        Err(error) => Err(error).with_context(|| format!("list {plural}.{GROUP}")),
+    }
+}
+
+fn api<K: Child>(client: &Client, namespace: Option<&str>) -> Api<K> {
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Runs the controllers of every watched scope until `stop`.
+async fn controllers(
+    settings: &Settings,
+    client: &Client,
+    admin: &Arc<dyn BrokerAdmin>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) {
+    let scopes: Vec<Option<&str>> = if settings.watch_namespaces.is_empty() {
+        vec![None]
+    } else {
+        settings.watch_namespaces.iter().map(|namespace| Some(namespace.as_str())).collect()
+    };
+    join_all(scopes.into_iter().map(|scope| {
+        let parts = (client.clone(), Arc::clone(admin), metrics.clone());
+        scope_controllers(settings.clone(), parts, scope, stop)
+    }))
+    .await;
+}
+
+async fn scope_controllers(
+    settings: Settings,
+    (client, admin, metrics): (Client, Arc<dyn BrokerAdmin>, Metrics),
+    scope: Option<&str>,
+    stop: &CancellationToken,
+) {
+    let config = || Config::default().concurrency(settings.concurrency).debounce(DEBOUNCE);
+    let all = watcher::Config::default;
+    let ours = || {
+        watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY))
+    };
+    let clusters = Controller::new(api::<RocketMQCluster>(&client, scope), all());
+    let topics = Controller::new(api::<Topic>(&client, scope), all());
+    let groups = Controller::new(api::<ConsumerGroup>(&client, scope), all());
+    let (topic_store, group_store) = (topics.store(), groups.store());
+    let ctx = Arc::new(Context::new(
+        client.clone(),
+        admin,
+        metrics,
+        settings.clone(),
+        clusters.store(),
+        topics.store(),
+        groups.store(),
+    ));
+
+    let clusters = clusters
+        .with_config(config())
+        .owns(api::<StatefulSet>(&client, scope), ours())
+        .owns(api::<Service>(&client, scope), ours())
+        .owns(api::<ConfigMap>(&client, scope), ours())
+        .owns(api::<PodDisruptionBudget>(&client, scope), ours())
+        .watches(api::<Pod>(&client, scope), ours(), |pod: Pod| cluster_of(&pod))
+        .watches(api::<PersistentVolumeClaim>(&client, scope), ours(), |claim: PersistentVolumeClaim| {
+            cluster_of(&claim)
+        })
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(cluster::reconcile, |o, error, ctx| ctx.after_error(&*o, error), Arc::clone(&ctx));
+    let topics = topics
+        .with_config(config())
+        .watches(api::<RocketMQCluster>(&client, scope), all(), move |cluster: RocketMQCluster| {
+            let (name, namespace) = (cluster.name_any(), cluster.namespace());
+            topic_store
+                .state()
+                .into_iter()
+                .filter(|t| t.spec.cluster_ref.name == name && t.namespace() == namespace)
+                .map(|t| ObjectRef::from_obj(&*t))
+                .collect::<Vec<_>>()
+        })
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(topic::reconcile, |o, error, ctx| ctx.after_error(&*o, error), Arc::clone(&ctx));
+    let groups = groups
+        .with_config(config())
+        .watches(api::<RocketMQCluster>(&client, scope), all(), move |cluster: RocketMQCluster| {
+            let (name, namespace) = (cluster.name_any(), cluster.namespace());
+            group_store
+                .state()
+                .into_iter()
+                .filter(|g| g.spec.cluster_ref.name == name && g.namespace() == namespace)
+                .map(|g| ObjectRef::from_obj(&*g))
+                .collect::<Vec<_>>()
+        })
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(consumer_group::reconcile, |o, error, ctx| ctx.after_error(&*o, error), ctx);
+
+    let running: [BoxFuture<'_, ()>; 3] =
+        [drive(clusters).boxed(), drive(topics).boxed(), drive(groups).boxed()];
+    join_all(running).await;
+}
+
+/// Passes log for themselves; what comes here is trouble of the watches.
+async fn drive<T, E: std::fmt::Display, W: std::fmt::Display>(
+    passes: impl futures::Stream<Item = Result<T, kube::runtime::controller::Error<E, W>>>,
+) where
+    E: std::error::Error + 'static,
+    W: std::error::Error + 'static,
+{
+    use kube::runtime::controller::Error;
+    passes
+        .for_each(|pass| async move {
+            match pass {
+                Ok(_) | Err(Error::ReconcilerFailed(..) | Error::ObjectNotFound(_)) => {}
+                Err(error) => tracing::warn!(%error, "watch interrupted"),
+            }
+        })
+        .await;
+}
+
+/// The cluster named by an object's label; pods and claims are owned by the StatefulSet.
+fn cluster_of<K: Child>(object: &K) -> Option<ObjectRef<RocketMQCluster>> {
+    let name = object.labels().get(names::CLUSTER_LABEL)?;
+    Some(ObjectRef::new(name).within(&object.namespace()?))
+}
