@@ -2,6 +2,8 @@
 //! re-encodes to an equivalent frame, its typed header has the same pairs, its typed body is the
 //! same JSON.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, helpers included")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -344,7 +346,23 @@ fn check_body<T: DeserializeOwned + Serialize>(frame: &Frame<'_>, recorded: &Rec
         .unwrap_or_else(|e| panic!("{}: {e}: {:?}", recorded.note, frame.body));
     let java: Value = fastjson::from_slice(frame.body).unwrap();
     let ours: Value = fastjson::from_slice(&fastjson::to_vec(&body)).unwrap();
-    assert_eq!(normal(ours), normal(java), "{} in {}", recorded.note, recorded.scenario);
+    let (ours, java) = (normal(ours), normal(java));
+    // 4.9 does not know some of the fields that are written.
+    let agree = if recorded.scenario.contains("4.9") { holds(&ours, &java) } else { ours == java };
+    assert!(agree, "{} in {}: {ours} is not {java}", recorded.note, recorded.scenario);
+}
+
+/// Whether all of `part` is in `whole`.
+fn holds(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part
+            .iter()
+            .all(|(name, value)| whole.get(name).is_some_and(|whole| holds(whole, value))),
+        (Value::Array(whole), Value::Array(part)) => {
+            whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| holds(w, p))
+        }
+        _ => whole == part,
+    }
 }
 
 /// A recorded body as its type, checked; whether it has one.
@@ -439,6 +457,7 @@ fn bodies_decode_and_write_the_same_json() {
     }
     assert!(seen > 70, "{seen}");
     // Timer metrics and cold data flow control: shown to people only, so far.
+    untyped.sort_unstable();
     assert_eq!(untyped, [61, 2003]);
 }
 
