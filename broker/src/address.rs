@@ -98,7 +98,9 @@ fn outgoing_ip() -> Option<IpAddr> {
 
 /// The first address of an interface, for machines without a route to the outside.
 fn interface_ip() -> Option<IpAddr> {
-    local_addresses(&fs::read_to_string("/proc/net/fib_trie").ok()?).into_iter().find(|ip| is_reachable(*ip))
+    local_addresses(&fs::read_to_string("/proc/net/fib_trie").ok()?)
+        .into_iter()
+        .find(|ip| is_reachable(*ip))
 }
 
 /// The local addresses in the kernel's routing table: lines `|-- ADDRESS` followed by one with
@@ -141,7 +143,10 @@ mod tests {
         let hosts = find_hosts(&config("broker-0.brokers.svc", "10.1.2.3")).unwrap();
         assert_eq!(hosts.advertised, "broker-0.brokers.svc");
         assert_eq!(hosts.store_ip, IpAddr::from([10, 1, 2, 3]));
-        assert_eq!(find_hosts(&config("10.9.8.7", "")).unwrap().store_ip, IpAddr::from([10, 9, 8, 7]));
+        assert_eq!(
+            find_hosts(&config("10.9.8.7", "")).unwrap().store_ip,
+            IpAddr::from([10, 9, 8, 7])
+        );
         let error = find_hosts(&config("", "broker-0")).unwrap_err().to_string();
         assert!(error.contains("storeHost") && error.contains("broker-0"), "{error}");
     }

@@ -90,7 +90,7 @@ impl Broker {
         let late = Arc::new(LateService::default());
         let sockets = Arc::new(OnceLock::new());
         let metrics_addr = worker.serve_monitoring(&config, &slot, &health, &sockets)?;
-        let (store, recovery) = Store::open(config.store_config()?, Environment::real())?;
+        let (store, recovery) = Store::open(config.store_config()?, Environment::default())?;
         info!(?recovery, "store opened");
         let parts = Parts::load(&config, &worker)?;
         let server_config = config.server_config()?;

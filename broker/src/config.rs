@@ -351,7 +351,8 @@ impl BrokerConfig {
     /// Whether `key` may not be changed at run time.
     pub fn is_black_listed(&self, key: &str) -> bool {
         const ALWAYS: [&str; 3] = ["brokerConfigPath", "configBlackList", "rocketmqHome"];
-        ALWAYS.contains(&key) || self.config_black_list.split(';').any(|listed| listed.trim() == key)
+        ALWAYS.contains(&key)
+            || self.config_black_list.split(';').any(|listed| listed.trim() == key)
     }
 
     /// Directory of the store.

@@ -3,7 +3,7 @@
 //! Only tags: the broker compares hashes, as RocketMQ's `ExpressionMessageFilter` does, and the
 //! client compares the texts again, since different tags may have one hash.
 
-use rocketmq_protocol::subscription::SubscriptionData;
+use rocketmq_protocol::subscription::{SUB_ALL, SubscriptionData};
 use rocketmq_store::QueueFilter;
 
 /// The filter of one subscription.
@@ -18,7 +18,7 @@ pub enum TagFilter {
 impl TagFilter {
     /// The filter of a subscription by tags.
     pub fn new(subscription: &SubscriptionData) -> TagFilter {
-        if subscription.is_all() {
+        if subscription.sub_string == SUB_ALL || subscription.code_set.is_empty() {
             return TagFilter::All;
         }
         let mut codes: Vec<i32> = subscription.code_set.iter().copied().collect();

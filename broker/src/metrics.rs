@@ -259,7 +259,8 @@ impl BrokerMetrics {
     }
 
     fn group_out(&self, group: &str, topic: &str) -> Arc<GroupOut> {
-        if let Some(counters) = self.outgoing.read().get(group).and_then(|topics| topics.get(topic)) {
+        if let Some(counters) = self.outgoing.read().get(group).and_then(|topics| topics.get(topic))
+        {
             return counters.clone();
         }
         let mut outgoing = self.outgoing.write();

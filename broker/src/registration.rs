@@ -163,7 +163,12 @@ impl Registration {
     }
 
     /// Keeps the broker registered at one name server.
-    async fn serve(self: Arc<Self>, addr: String, state: Arc<BrokerState>, stop: CancellationToken) {
+    async fn serve(
+        self: Arc<Self>,
+        addr: String,
+        state: Arc<BrokerState>,
+        stop: CancellationToken,
+    ) {
         let mut changes = self.changes.generation.subscribe();
         let mut retry = RETRY_FIRST;
         let mut was_registered = false;

@@ -147,7 +147,10 @@ mod tests {
 
     #[test]
     fn levels_and_hours_are_understood_or_named() {
-        assert_eq!(delay_levels_ms("1s 2m 3h 1d").unwrap(), [1_000, 120_000, 10_800_000, 86_400_000]);
+        assert_eq!(
+            delay_levels_ms("1s 2m 3h 1d").unwrap(),
+            [1_000, 120_000, 10_800_000, 86_400_000]
+        );
         for text in ["1x", "s", "1", "-1s", "9223372036854775807d"] {
             assert!(delay_levels_ms(text).is_err(), "{text}");
         }

@@ -24,18 +24,14 @@ use rocketmq_protocol::subscription::{MessageModel, SubscriptionData};
 use rocketmq_remoting::Connection;
 use tracing::{debug, warn};
 
-use crate::request::{bad_body, header};
 use crate::client_table::{Changes, ClientChannel, Sender};
 use crate::clock::{monotonic_ms, now_ms};
 use crate::metadata::topic::perm;
+use crate::request::{bad_body, header};
 use crate::state::BrokerState;
 
 /// HEART_BEAT: registers the client in its groups, creates groups and their retry topics.
-pub fn heart_beat(
-    state: &Arc<BrokerState>,
-    conn: &Arc<Connection>,
-    frame: &Frame<'_>,
-) -> Response {
+pub fn heart_beat(state: &Arc<BrokerState>, conn: &Arc<Connection>, frame: &Frame<'_>) -> Response {
     let heartbeat: HeartbeatData = match fastjson::from_slice(frame.body) {
         Ok(heartbeat) => heartbeat,
         Err(error) => return bad_body(frame, &error),

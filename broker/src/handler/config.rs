@@ -15,8 +15,8 @@ use rocketmq_store::{RealFileSystem, small_file};
 use tracing::{info, warn};
 
 use crate::clock::now_ms;
-use crate::error::StartError;
 use crate::config::{BrokerConfig, is_known_without_effect};
+use crate::error::StartError;
 use crate::state::{BrokerState, ConfigFile};
 
 /// GET_BROKER_CONFIG: every key and its value, sorted.

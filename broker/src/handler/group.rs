@@ -96,11 +96,7 @@ pub fn get_all_groups(
 
 /// GET_SUBSCRIPTIONGROUP_CONFIG: one group. As in RocketMQ an unknown group is created by the
 /// question if groups are created at all.
-pub fn get_group(
-    state: &Arc<BrokerState>,
-    _conn: &Arc<Connection>,
-    frame: &Frame<'_>,
-) -> Response {
+pub fn get_group(state: &Arc<BrokerState>, _conn: &Arc<Connection>, frame: &Frame<'_>) -> Response {
     let request: GetSubscriptionGroupConfigRequest<'_> = header!(frame);
     match state.groups.get_or_create(&request.group) {
         Some(group) => Response::ok().with_json(&*group),

@@ -9,8 +9,8 @@ use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 
-use crate::request::bad_body;
 use crate::clock::monotonic_ms;
+use crate::request::bad_body;
 use crate::state::BrokerState;
 
 /// LOCK_BATCH_MQ: answers the queues that the client holds now.

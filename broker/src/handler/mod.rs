@@ -72,9 +72,8 @@ impl BrokerService {
                 }
                 (_, Some(handler), _) => self.run_elsewhere(handler, conn, frame),
                 (.., Some(what)) => {
-                    let remark = format!(
-                        "request {code} is not supported by this broker version: {what}"
-                    );
+                    let remark =
+                        format!("request {code} is not supported by this broker version: {what}");
                     let code = ResponseCode::REQUEST_CODE_NOT_SUPPORTED;
                     out.reply_error(frame.ticket(), code, &remark);
                 }
@@ -197,7 +196,9 @@ fn later_work(code: RequestCode) -> Option<&'static str> {
         | RequestCode::CHANGE_MESSAGE_INVISIBLETIME
         | RequestCode::NOTIFICATION
         | RequestCode::POLLING_INFO
-        | RequestCode::SET_MESSAGE_REQUEST_MODE => "it has no POP consumption; use a pull or push consumer",
+        | RequestCode::SET_MESSAGE_REQUEST_MODE => {
+            "it has no POP consumption; use a pull or push consumer"
+        }
         RequestCode::RECALL_MESSAGE => "it has no timed messages",
         RequestCode::GET_ALL_DELAY_OFFSET
         | RequestCode::GET_BROKER_HA_STATUS

@@ -19,8 +19,8 @@ use rocketmq_remoting::Connection;
 use rocketmq_store::Boundary;
 use tracing::{info, warn};
 
-use crate::request::header;
 use crate::metadata::consumer_offset::QUEUE_ID_MAX;
+use crate::request::header;
 use crate::state::BrokerState;
 
 /// QUERY_CONSUMER_OFFSET: where the group stands in a queue.

@@ -107,12 +107,7 @@ impl Refusal {
 }
 
 /// Handles one pull request.
-pub fn pull(
-    state: &Arc<BrokerState>,
-    conn: &Arc<Connection>,
-    frame: &Frame<'_>,
-    out: &mut Output,
-) {
+pub fn pull(state: &Arc<BrokerState>, conn: &Arc<Connection>, frame: &Frame<'_>, out: &mut Output) {
     let ticket = frame.ticket();
     if let Err(refusal) = try_pull(state, conn, frame, out) {
         refusal.write(ticket, out);
@@ -214,7 +209,8 @@ fn filter_of(
     if request.has_flag(SYS_FLAG_SUBSCRIPTION) {
         require_tags(request.expression_type.as_deref().unwrap_or_default())?;
         let expression = request.subscription.as_deref().unwrap_or_default();
-        let parsed = SubscriptionData::from_tags(&request.topic, expression).map_err(|error| {
+        let parsed = SubscriptionData::from_tags(&request.topic, expression, request.sub_version)
+            .map_err(|error| {
             let remark = format!("parse the consumer's subscription failed: {error}");
             Refusal::new(ResponseCode::SUBSCRIPTION_PARSE_FAILED, remark)
         })?;
@@ -313,12 +309,7 @@ impl Pull<'_> {
         })
     }
 
-    fn answer(
-        &self,
-        state: &BrokerState,
-        result: Result<GetResult, StoreError>,
-        out: &mut Output,
-    ) {
+    fn answer(&self, state: &BrokerState, result: Result<GetResult, StoreError>, out: &mut Output) {
         let result = match result {
             Ok(result) => result,
             Err(error) => {

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rocketmq_protocol::body::topic::TopicConfig;
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::frame::{Frame, Ticket};
@@ -25,8 +26,9 @@ use rocketmq_protocol::message::properties::{self, name};
 use rocketmq_protocol::message::record::{NewMessage, sys_flag};
 use rocketmq_protocol::names;
 use rocketmq_remoting::{Connection, InFlight, Output};
-use parking_lot::Mutex;
-use rocketmq_store::{AppendBatch, AppendError, AppendResult, DurableOutcome, MessageError, Refusal as Refused};
+use rocketmq_store::{
+    AppendBatch, AppendError, AppendResult, DurableOutcome, MessageError, Refusal as Refused,
+};
 
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, FlushDiskType};
@@ -119,7 +121,8 @@ impl<'a> Said<'a> {
     fn require_ordinary(&self) -> Result<(), Refusal> {
         if let Some(text) = self.delay {
             let level: i32 = text.trim().parse().map_err(|_| {
-                let remark = format!("property DELAY is `{text}`, a delay level (integer) expected");
+                let remark =
+                    format!("property DELAY is `{text}`, a delay level (integer) expected");
                 Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
             })?;
             if level > 0 {
@@ -257,10 +260,8 @@ impl SendBatch {
         };
         let first = self.append.len();
         let pieces = [block, key_pair.as_bytes(), &state.broker_properties];
-        let message = NewMessage {
-            properties: &pieces,
-            ..new_message(request, queue_id, frame.body, hosts)
-        };
+        let message =
+            NewMessage { properties: &pieces, ..new_message(request, queue_id, frame.body, hosts) };
         self.append.push(&message).map_err(|error| illegal(&error))?;
         self.add_pending(frame.ticket(), queue_id, first, unique_key, !said.does_not_wait);
         Ok(if said.has_sharding_key { MessageType::Fifo } else { MessageType::Normal })
@@ -408,7 +409,7 @@ fn check(
         Some(topic) => topic,
         None => create_topic(state, config, request)?,
     };
-    if names::is_send_forbidden(topic_name) {
+    if names::is_send_forbidden_topic(topic_name) {
         let remark = format!("sending message to topic[{topic_name}] is forbidden");
         return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
     }
@@ -446,11 +447,12 @@ fn create_topic(
     if let Err(error) = names::validate_topic(topic_name) {
         return Err(Refusal::new(ResponseCode::INVALID_PARAMETER, error.to_string()));
     }
-    if names::is_send_forbidden(topic_name) {
+    if names::is_send_forbidden_topic(topic_name) {
         let remark = format!("sending message to topic[{topic_name}] is forbidden");
         return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
     }
-    let sys_flag = names::topic_sys_flag(request.unit_mode == Some(true), false);
+    // Bit 0 of a topic's flags is unit mode (RocketMQ's TopicSysFlag).
+    let sys_flag = i32::from(request.unit_mode == Some(true));
     let created = match topic_name.strip_prefix(names::RETRY_PREFIX) {
         Some(group) => {
             if state.groups.get_or_create(group).is_none() {
@@ -468,10 +470,7 @@ fn create_topic(
         ),
     };
     match created {
-        Ok(Some(topic)) => {
-            state.registration.topics_changed();
-            Ok(topic)
-        }
+        Ok(Some(topic)) => Ok(topic),
         Ok(None) => {
             let remark = format!("topic[{topic_name}] not exist, apply first please!");
             Err(Refusal::new(ResponseCode::TOPIC_NOT_EXIST, remark))

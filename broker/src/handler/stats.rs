@@ -49,11 +49,8 @@ pub fn get_topic_stats_info(
             let newest = (max_offset > min_offset)
                 .then(|| state.store_time_at(topic, queue_id, max_offset - 1))
                 .flatten();
-            let offset = TopicOffset {
-                last_update_timestamp: newest.unwrap_or(0),
-                max_offset,
-                min_offset,
-            };
+            let offset =
+                TopicOffset { last_update_timestamp: newest.unwrap_or(0), max_offset, min_offset };
             (queue(topic, broker_name, queue_id), offset)
         })
         .collect();

@@ -15,8 +15,8 @@ use rocketmq_protocol::header::topic::{
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 
-use crate::request::{bad_body, header};
 use crate::metadata::topic::{TopicError, parse_attributes};
+use crate::request::{bad_body, header};
 use crate::state::BrokerState;
 
 /// How long an answer waits for the name servers to know what changed: an administrator's next
@@ -93,7 +93,8 @@ pub fn delete_topic_in_broker(
         let remark = "The specified topic is blank.";
         return Response::error(ResponseCode::INVALID_PARAMETER, remark);
     }
-    if state.config.load().validate_system_topic_when_update_topic && state.topics.is_system(topic) {
+    if state.config.load().validate_system_topic_when_update_topic && state.topics.is_system(topic)
+    {
         return refused(&TopicError::System(topic.to_owned()));
     }
     let deleted: Result<bool, DeleteError> = state.topics.delete(topic, || {

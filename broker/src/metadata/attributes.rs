@@ -216,7 +216,8 @@ mod tests {
     #[test]
     fn an_existing_topic_changes_what_is_changeable() {
         let current = attributes(&[("queue.type", "SimpleCQ"), ("message.type", "FIFO")]);
-        let changed = apply_to_topic(Some(&current), &attributes(&[("-message.type", "")])).unwrap();
+        let changed =
+            apply_to_topic(Some(&current), &attributes(&[("-message.type", "")])).unwrap();
         assert_eq!(changed, attributes(&[("queue.type", "SimpleCQ")]));
         assert_eq!(
             apply_to_topic(Some(&current), &attributes(&[("+queue.type", "BatchCQ")])),

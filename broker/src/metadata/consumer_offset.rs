@@ -81,7 +81,10 @@ impl ConsumerOffsets {
                 .into_iter()
                 .map(|(id, offset)| (id, QueueOffset { committed: Some(offset), pulled: None }))
                 .collect();
-            groups.entry(group.into()).or_default().insert(topic.into(), Arc::new(Mutex::new(queues)));
+            groups
+                .entry(group.into())
+                .or_default()
+                .insert(topic.into(), Arc::new(Mutex::new(queues)));
         }
         Ok(Self {
             path,

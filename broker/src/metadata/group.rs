@@ -124,8 +124,12 @@ impl GroupTable {
         for (name, broadcast) in BUILT_IN {
             groups.entry(name.into()).or_insert_with(|| {
                 added = true;
-                let consume_broadcast_enable = broadcast || default_group(name).consume_broadcast_enable;
-                Arc::new(SubscriptionGroupConfig { consume_broadcast_enable, ..default_group(name) })
+                let consume_broadcast_enable =
+                    broadcast || default_group(name).consume_broadcast_enable;
+                Arc::new(SubscriptionGroupConfig {
+                    consume_broadcast_enable,
+                    ..default_group(name)
+                })
             });
         }
         if added {

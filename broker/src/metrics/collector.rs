@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -101,7 +101,7 @@ impl Out<'_> {
 
 fn encode_histogram(histogram: &Histogram, mut encoder: MetricEncoder<'_>) -> fmt::Result {
     let (sum, count, buckets) = histogram.read();
-    encoder.encode_histogram::<()>(sum, count, &buckets, None)
+    encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
 }
 
 fn each<T>(
@@ -168,7 +168,8 @@ fn requests(state: &BrokerState, out: &mut Out<'_>) -> fmt::Result {
         .iter()
         .map(|(&(request, response, was_held), histogram)| {
             let code = ResponseCode(response);
-            let result = if code == ResponseCode::SUCCESS { "success" } else { "process_request_failed" };
+            let result =
+                if code == ResponseCode::SUCCESS { "success" } else { "process_request_failed" };
             let labels: Labels = vec![
                 ("protocol_type", "remoting".to_owned()),
                 ("request_code", code_label(RequestCode(request).name(), request)),
@@ -194,18 +195,19 @@ fn requests(state: &BrokerState, out: &mut Out<'_>) -> fmt::Result {
     ];
     for (name, help, times) in creations {
         let metric = out.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        let values: Vec<(Labels, &Histogram)> = [(true, true), (true, false), (false, true), (false, false)]
-            .into_iter()
-            .map(|(succeeded, system)| {
-                let status = if succeeded { "success" } else { "failure" };
-                let labels = vec![
-                    ("invocation_status", status.to_owned()),
-                    ("is_system", system.to_string()),
-                ];
-                (labels, times.of(succeeded, system))
-            })
-            .filter(|(_, histogram)| histogram.read().1 > 0)
-            .collect();
+        let values: Vec<(Labels, &Histogram)> =
+            [(true, true), (true, false), (false, true), (false, false)]
+                .into_iter()
+                .map(|(succeeded, system)| {
+                    let status = if succeeded { "success" } else { "failure" };
+                    let labels = vec![
+                        ("invocation_status", status.to_owned()),
+                        ("is_system", system.to_string()),
+                    ];
+                    (labels, times.of(succeeded, system))
+                })
+                .filter(|(_, histogram)| histogram.read().1 > 0)
+                .collect();
         each(metric, &values, |histogram, encoder| encode_histogram(histogram, encoder))?;
     }
     Ok(())

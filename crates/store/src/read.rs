@@ -40,6 +40,23 @@ pub enum GetStatus {
     NoMessageInQueue,
 }
 
+impl GetStatus {
+    /// The name as RocketMQ writes it, which is the remark of a pull's answer.
+    pub fn name(self) -> &'static str {
+        match self {
+            GetStatus::Found => "FOUND",
+            GetStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+            GetStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+            GetStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+            GetStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+            GetStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+            GetStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+            GetStatus::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+            GetStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+        }
+    }
+}
+
 /// How much one read may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLimits {
