@@ -1,6 +1,7 @@
 //! What happens without a request: silent brokers expire, brokers are told of a new lowest id, probes and metrics are
 //! answered over HTTP. One thread with a small runtime of its own.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::METRICS_PORT_DEFAULT;
 use crate::handler::State;
 use crate::namesrv::StartError;
 use crate::route_table::MinIdChange;
@@ -41,9 +43,17 @@ impl Background {
     ) -> Result<Self, StartError> {
         let thread_error = |source| StartError::Thread { name: THREAD_NAME, source };
         let runtime = Builder::new_current_thread().enable_all().build().map_err(thread_error)?;
-        let http = match http {
-            Some(addr) => Some(serve_http(&runtime, addr, &state).map_err(StartError::Metrics)?),
+        let http = match http.map(|addr| (addr, serve_http(&runtime, addr, &state))) {
             None => None,
+            Some((_, Ok(http))) => Some(http),
+            // Two name servers on one machine need not be told apart by this port too.
+            Some((addr, Err(error)))
+                if addr.port() == METRICS_PORT_DEFAULT && error.kind() == ErrorKind::AddrInUse =>
+            {
+                tracing::warn!(%error, "health and metrics are not served: set metricsPromExporterPort");
+                None
+            }
+            Some((_, Err(error))) => return Err(StartError::Metrics(error)),
         };
         let http_addr = http.as_ref().map(monitoring::Monitoring::addr);
         let stop = CancellationToken::new();

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 
 use rocketmq_protocol::config::ConfigError;
 
+/// The port of health and metrics unless configured: next to the broker's 5557, so that both fit on one machine.
+pub const METRICS_PORT_DEFAULT: u16 = 5558;
+
 /// Keys that are accepted for compatibility and change nothing here.
 const WITHOUT_EFFECT: [&str; 21] = [
     "clientRequestThreadPoolNums",
@@ -54,8 +57,9 @@ rocketmq_protocol::config! {
         pub metrics_exporter_type: MetricsExporter = MetricsExporter::Prom => "metricsExporterType";
         /// Address of that HTTP server.
         pub metrics_prom_exporter_host: String = "0.0.0.0".to_owned() => "metricsPromExporterHost";
-        /// Its port; 0 takes any free one. Next to the broker's 5557, so that both fit on one machine.
-        pub metrics_prom_exporter_port: u16 = 5558 => "metricsPromExporterPort", 0..=65535;
+        /// Its port; 0 takes any free one. When another process has the default port, there is no HTTP and a warning;
+        /// a configured port must be free.
+        pub metrics_prom_exporter_port: u16 = METRICS_PORT_DEFAULT => "metricsPromExporterPort", 0..=65535;
         /// Home directory of the installation; shown, not used.
         pub rocketmq_home: String = std::env::var("ROCKETMQ_HOME").unwrap_or_default() => "rocketmqHome";
         /// File of the key-value configuration.
@@ -207,9 +211,10 @@ impl NamesrvConfig {
         Some(SocketAddr::new(ip, self.metrics_prom_exporter_port))
     }
 
-    /// Which of these keys are known but do nothing here.
-    pub fn without_effect<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-        keys.into_iter().filter(|key| WITHOUT_EFFECT.contains(key)).collect()
+    /// Keys that differ from their default and do nothing here.
+    pub fn changed_without_effect(&self) -> Vec<&'static str> {
+        let default = Self::default();
+        WITHOUT_EFFECT.into_iter().filter(|key| self.get(key) != default.get(key)).collect()
     }
 }
 

@@ -34,6 +34,9 @@ pub(crate) const ADMIN_JOBS_MAX: usize = 256;
 /// How many notices of a new lowest broker id may wait; more are dropped, with a log line.
 pub(crate) const NOTICES_MAX: usize = 1024;
 
+/// Why a broker was removed, when it asked for it.
+const UNREGISTERED: &str = "unregistered";
+
 /// What the admin thread is given.
 pub(crate) enum AdminWork {
     /// A request to do and answer.
@@ -140,13 +143,23 @@ impl State {
     }
 
     fn after_removal(&self, broker: Removed, reason: &'static str) {
-        tracing::warn!(
-            cluster = broker.cluster,
-            broker_name = broker.broker_name,
-            broker_addr = broker.broker_addr,
-            reason,
-            "broker removed"
-        );
+        // A farewell is as usual as a registration; the other reasons are not.
+        if reason == UNREGISTERED {
+            tracing::info!(
+                cluster = broker.cluster,
+                broker_name = broker.broker_name,
+                broker_addr = broker.broker_addr,
+                "broker unregistered"
+            );
+        } else {
+            tracing::warn!(
+                cluster = broker.cluster,
+                broker_name = broker.broker_name,
+                broker_addr = broker.broker_addr,
+                reason,
+                "broker removed"
+            );
+        }
         self.metrics.removed(reason);
         if let Some(change) = broker.min_id_change {
             self.notify(change);

@@ -1,5 +1,6 @@
 //! The `namesrv` program: command line, configuration file, logs and signals.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -30,6 +31,7 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
@@ -58,7 +60,7 @@ fn read_config(file: Option<&Path>) -> anyhow::Result<NamesrvConfig> {
     for key in unknown {
         tracing::warn!(key, file = %file.display(), "unknown configuration key ignored");
     }
-    for key in NamesrvConfig::without_effect(pairs.iter().map(|(key, _)| key.as_str())) {
+    for key in config.changed_without_effect() {
         tracing::info!(key, "configuration key has no effect in this name server");
     }
     let absolute = std::path::absolute(file)

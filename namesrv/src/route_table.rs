@@ -65,6 +65,8 @@ pub struct Registration {
 pub enum Registered {
     /// Recorded. For a slave with a live master: where that master is.
     Accepted {
+        /// Whether the address was not registered before.
+        is_new: bool,
         /// The master's client address.
         master_addr: Option<String>,
         /// The master's replication address.
@@ -196,6 +198,7 @@ impl RouteTable {
 
         let known = self.live.get(&r.broker_addr);
         let known_connection = known.map_or(0, |live| live.connection);
+        let is_new = known.is_none();
         let known_version = known.map(|live| live.data_version);
         let whole_table_is_new = known_version.as_ref() != Some(&r.data_version);
 
@@ -250,7 +253,7 @@ impl RouteTable {
         let new_minimum = min_before.is_none_or(|before| r.broker_id < before);
         let min_id_change =
             if new_minimum { self.min_id_change(&r.broker_name, None) } else { None };
-        Registered::Accepted { master_addr, ha_server_addr, min_id_change }
+        Registered::Accepted { is_new, master_addr, ha_server_addr, min_id_change }
     }
 
     fn occupant_is_newer(&self, occupant: Option<&str>, r: &Registration) -> bool {

@@ -32,7 +32,10 @@ fn text(output: &Output) -> (String, String) {
 #[test]
 fn dash_p_prints_the_effective_configuration_and_exits() {
     let dir = tempfile::tempdir().unwrap();
-    let file = write(dir.path(), "listenPort=9999\nnoSuchKey=1\nserverWorkerThreads=4\n");
+    let file = write(
+        dir.path(),
+        "listenPort=9999\nnoSuchKey=1\nserverWorkerThreads=4\nserverSelectorThreads=3\n",
+    );
     let output = namesrv().args(["-c", &file, "-p"]).output().unwrap();
     let (stdout, stderr) = text(&output);
     assert!(output.status.success(), "{stderr}");
@@ -40,6 +43,7 @@ fn dash_p_prints_the_effective_configuration_and_exits() {
     assert!(stdout.contains(&format!("configStorePath={file}\n")), "{stdout}");
     assert!(stderr.contains("noSuchKey"), "an unknown key is warned of by name: {stderr}");
     assert!(stderr.contains("serverWorkerThreads"), "a key without effect is said: {stderr}");
+    assert!(!stderr.contains("serverSelectorThreads"), "but not at its default: {stderr}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use rocketmq_protocol::header::registration::{
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::connection::Connection;
 
-use super::{State, header};
+use super::{State, UNREGISTERED, header};
 use crate::kv_table::ORDER_TOPIC_CONFIG;
 use crate::route_table::{RegisterRules, Registered, Registration};
 
@@ -34,7 +34,17 @@ pub(super) fn register(state: &State, conn: &Arc<Connection>, request: &Frame<'_
     state.broker_connections.lock().insert(conn.id(), Arc::clone(conn));
     let registered = state.routes.write().register(&registration, rules, state.now_ms(), conn.id());
     match registered {
-        Registered::Accepted { master_addr, ha_server_addr, min_id_change } => {
+        Registered::Accepted { is_new, master_addr, ha_server_addr, min_id_change } => {
+            if is_new {
+                tracing::info!(
+                    cluster = registration.cluster,
+                    broker_name = registration.broker_name,
+                    broker_id = registration.broker_id,
+                    broker_addr = registration.broker_addr,
+                    topics = registration.topics.len(),
+                    "broker registered"
+                );
+            }
             if let Some(change) = min_id_change {
                 state.notify(change);
             }
@@ -145,7 +155,7 @@ pub(super) fn unregister(
     let removed = state.routes.write().unregister(&head.broker_name, &head.broker_addr, conn.id());
     match removed {
         Some(broker) => {
-            state.after_removal(broker, "unregistered");
+            state.after_removal(broker, UNREGISTERED);
             state.count_routes();
         }
         None => tracing::info!(

@@ -88,13 +88,14 @@ impl RouteTable {
     }
 }
 
-const ACCEPTED: Registered =
-    Registered::Accepted { master_addr: None, ha_server_addr: None, min_id_change: None };
+fn accepted(is_new: bool) -> Registered {
+    Registered::Accepted { is_new, master_addr: None, ha_server_addr: None, min_id_change: None }
+}
 
 #[test]
 fn a_registered_broker_is_in_route_and_cluster() {
     let mut table = RouteTable::default();
-    assert_eq!(table.put(&broker("a", 0, "h:1"), 1), ACCEPTED);
+    assert_eq!(table.put(&broker("a", 0, "h:1"), 1), accepted(true));
     let route = table.route("T", false).unwrap();
     assert_eq!(route.queue_datas.len(), 1);
     assert_eq!(route.queue_datas[0].read_queue_nums, 4);
@@ -113,6 +114,7 @@ fn a_slave_learns_its_master_and_adds_no_topics() {
     let mut slave = broker("a", 1, "h:2");
     slave.topics = topics(&["OnlyOnSlave"]);
     let expected = Registered::Accepted {
+        is_new: true,
         master_addr: Some("h:1".to_owned()),
         ha_server_addr: Some("h:1-ha".to_owned()),
         min_id_change: None,
@@ -139,7 +141,7 @@ fn a_single_topic_of_a_broker_not_seen_whole_is_refused() {
     assert!(table.route("New", false).is_some() && table.route("Old", false).is_some());
     single.topics = BTreeMap::from([topic("Newer", 4, 6)]);
     single.data_version = version(2);
-    assert_eq!(table.put(&single, 1), ACCEPTED);
+    assert_eq!(table.put(&single, 1), accepted(false));
     assert!(table.route("Newer", false).is_some() && table.route("Old", false).is_some());
 }
 
@@ -162,7 +164,7 @@ fn a_single_topic_that_skips_a_version_leaves_the_old_version() {
     let mut single = broker("a", 0, "h:1");
     single.topics = BTreeMap::from([topic("Third", 4, 6)]);
     single.data_version = version(3);
-    assert_eq!(table.put(&single, 1), ACCEPTED);
+    assert_eq!(table.put(&single, 1), accepted(false));
     assert!(table.route("Third", false).is_some());
     assert_eq!(table.data_version(CLUSTER, "h:1"), Some(version(1)));
     single.data_version = version(2);
@@ -262,7 +264,7 @@ fn an_id_is_not_given_to_a_lower_state_version() {
     assert_eq!(table.cluster_info().broker_addr_table["a"].broker_addrs[&0], "h:2");
     let mut newest = broker("a", 0, "h:3");
     newest.data_version.state_version = 6;
-    assert_eq!(table.put(&newest, 3), ACCEPTED);
+    assert_eq!(table.put(&newest, 3), accepted(true));
     assert_eq!(table.cluster_info().broker_addr_table["a"].broker_addrs[&0], "h:3");
 }
 
