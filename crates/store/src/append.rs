@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rocketmq_protocol::message::batch;
-use rocketmq_protocol::message::properties::PROPERTIES_BYTES_MAX;
+use rocketmq_protocol::message::properties::{PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR};
 use rocketmq_protocol::message::record::{
     self, BLANK_BYTES_MIN, NewMessage, Placement, TOPIC_BYTES_MAX_V1, sys_flag,
 };
@@ -230,6 +230,14 @@ impl AppendBatch {
     }
 
     fn encode(&mut self, message: &NewMessage<'_>) -> Result<(), MessageError> {
+        let last = message.properties.iter().rev().find_map(|piece| piece.last());
+        if last == Some(&0) {
+            // Recovery takes a record that ends in a zero byte for torn. Closing the block changes
+            // nothing for readers.
+            let mut closed = message.properties.to_vec();
+            closed.push(&[PROPERTY_SEPARATOR]);
+            return self.encode(&NewMessage { properties: &closed, ..*message });
+        }
         let limits = &self.limits;
         if message.body.len() > limits.body_bytes_max {
             return Err(MessageError::BodyTooLarge {
@@ -408,6 +416,16 @@ mod tests {
         }
         assert_eq!(batch.push(&message("B", b"two", &[])), Ok(1));
         assert_eq!(batch.groups, [1, 2]);
+    }
+
+    #[test]
+    fn a_property_block_never_ends_in_a_zero_byte() {
+        let mut batch = batch_of(&StoreConfig::new("/x"));
+        batch.push(&message("A", b"", &[b"a\x01b\0", b""])).unwrap();
+        let record =
+            record::MessageRecord::decode(&batch.buffer[batch.entries[0].record.clone()]).unwrap();
+        assert_eq!(record.properties.last(), Some(&PROPERTY_SEPARATOR));
+        assert_eq!(record.property("a"), Some("b\0"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! From what a directory holds to a log and queues that agree.
 //!
 //! After a clean end the walk begins at the newest file that the queues reach into, after a crash
-//! at the newest file whose first message the checkpoint vouches for (`CommitLog.recoverNormally`
-//! and `recoverAbnormally`). Every record from there on is verified: size, magic, physical offset,
+//! not behind the newest file whose first message the checkpoint vouches for either
+//! (`CommitLog.recoverNormally` and `recoverAbnormally`). Every record from there on is verified: size, magic, physical offset,
 //! lengths, CRC. The first bad byte ends the log, and what is behind it is wiped, so that it cannot
 //! be taken for messages later. Queues are then brought to agree with the log; one that lacks
 //! entries is built anew from the whole log.
@@ -128,16 +128,15 @@ impl Recovery<'_> {
                 queue.cut_behind_log(0)?;
             }
         } else {
-            let queues_reach = self.table.snapshot().iter().map(|queue| queue.max_physical()).max();
-            let queues_reach = queues_reach.unwrap_or(0);
             if !report.clean {
                 self.drop_entries_the_log_denies(&files)?;
             }
-            let start = if report.clean {
-                start_after_clean_end(&files, queues_reach)
-            } else {
-                self.start_after_crash(&files)
-            };
+            let queues_reach = self.table.snapshot().iter().map(|queue| queue.max_physical()).max();
+            let queues_reach = queues_reach.unwrap_or(0);
+            let mut start = start_at(&files, queues_reach);
+            if !report.clean {
+                start = start.min(self.start_after_crash(&files));
+            }
             for file in &files[..start] {
                 file.publish(file.end_offset());
             }
@@ -271,8 +270,16 @@ impl Recovery<'_> {
         if record.physical_offset != position as i64 {
             return Err(format!("record says physical offset {}", record.physical_offset));
         }
+        if record.topic.contains('\0') {
+            return Err("topic holds a zero byte, so the record is torn".to_owned());
+        }
         if record.queue_offset < 0 {
             return Err(format!("record says queue offset {}", record.queue_offset));
+        }
+        // The CRC covers the body alone. What was torn off behind it reads as zeros, to the last
+        // byte of the record; `append` sees to it that no sound property block ends so.
+        if record.properties.last() == Some(&0) {
+            return Err("properties end in a zero byte, so the record is torn".to_owned());
         }
         if self.config.check_crc_on_recover && !record.body_matches_crc() {
             return Err(format!("body does not match its CRC {:#010x}", record.body_crc));
@@ -422,7 +429,7 @@ enum Step<'a> {
 }
 
 /// The newest file that begins in front of what the queues reach; the first if there is none.
-fn start_after_clean_end(files: &[Arc<MappedFile>], queues_reach: i64) -> usize {
+fn start_at(files: &[Arc<MappedFile>], queues_reach: i64) -> usize {
     let reach = u64::try_from(queues_reach).unwrap_or(0);
     files.iter().rposition(|file| file.base_offset() <= reach).unwrap_or(0)
 }

@@ -1,0 +1,245 @@
+//! Directories that a Java broker 5.3.3 wrote, after a clean end and after kill -9, open here and
+//! hold what Java says they hold.
+
+mod common;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::quiet;
+use rocketmq_protocol::message::id::OffsetMessageId;
+use rocketmq_protocol::message::properties::{self, name};
+use rocketmq_protocol::message::record::{MAGIC_V1, MessageRecord};
+use rocketmq_store::{
+    Boundary, GetLimits, GetStatus, QueueFilter, RecoveryReport, Store, StoreConfig,
+};
+use serde_json::Value;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/testdata/golden")
+}
+
+fn manifest() -> Value {
+    let text = std::fs::read(golden().join("manifest.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// Unpacks one of the archives and returns its store directory.
+fn unpack(name: &str, into: &Path) -> PathBuf {
+    let packed = std::fs::read(golden().join(name)).unwrap();
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(&packed[..]).unwrap();
+    let mut tar = Vec::new();
+    decoder.read_to_end(&mut tar).unwrap();
+    tar::Archive::new(&tar[..]).unpack(into).unwrap();
+    into.join("store")
+}
+
+fn open(root: &Path) -> (Arc<Store>, RecoveryReport) {
+    let mut config = StoreConfig::new(root);
+    config.commit_log_file_bytes = 65_536;
+    config.consume_queue_file_bytes = 160;
+    config.message_bytes_max = 32_768;
+    Store::open(config, quiet()).unwrap()
+}
+
+/// Notes the tags code of the one message that is read.
+struct NoteTagsCode(Cell<i64>);
+
+impl QueueFilter for NoteTagsCode {
+    fn matches_tags_code(&self, tags_code: i64) -> bool {
+        self.0.set(tags_code);
+        true
+    }
+}
+
+const ONE: GetLimits = GetLimits { count_max: 1, bytes_max: 1 << 20 };
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_else(|| panic!("{field} of {value}"))
+}
+
+fn number(value: &Value, field: &str) -> i64 {
+    value[field].as_i64().unwrap_or_else(|| panic!("{field} of {value}"))
+}
+
+/// Compares every record and every queue with the manifest.
+fn assert_equals_manifest(store: &Store, manifest: &Value) {
+    let expected = manifest["unclean"]["commitLog"].as_array().unwrap();
+    let mut read = 0;
+    for expected in expected {
+        if expected.get("topic").is_none() {
+            continue;
+        }
+        let physical_offset = number(expected, "physicalOffset");
+        let bytes = store.message_at(physical_offset).expect("record");
+        assert_same(&MessageRecord::decode(&bytes).unwrap(), expected);
+        read += 1;
+    }
+    assert_eq!(read, 93);
+
+    let queues = &manifest["unclean"]["consumeQueue [physicalOffset, size, tagsCode]"];
+    let queues = queues.as_object().unwrap();
+    let mut names = Vec::new();
+    for topic in store.topics() {
+        for queue_id in store.queues(&topic) {
+            names.push(format!("{topic}/{queue_id}"));
+        }
+    }
+    names.sort();
+    assert_eq!(names, queues.keys().cloned().collect::<Vec<_>>());
+    for (queue, units) in queues {
+        let (topic, queue_id) = queue.split_once('/').unwrap();
+        let queue_id: i32 = queue_id.parse().unwrap();
+        let units = units.as_array().unwrap();
+        assert_eq!(store.min_queue_offset(topic, queue_id), 0);
+        assert_eq!(store.max_queue_offset(topic, queue_id), units.len() as i64, "{queue}");
+        for (queue_offset, unit) in units.iter().enumerate() {
+            let queue_offset = queue_offset as i64;
+            let [physical, size, tags_code] = [0, 1, 2].map(|at| unit[at].as_i64().unwrap());
+            assert_eq!(
+                store.physical_offset_of(topic, queue_id, queue_offset).unwrap(),
+                Some(physical)
+            );
+            let note = NoteTagsCode(Cell::new(0));
+            let found = store.get_messages(topic, queue_id, queue_offset, ONE, &note).unwrap();
+            assert_eq!((found.status, found.message_count), (GetStatus::Found, 1));
+            assert_eq!(note.0.get(), tags_code, "{queue} {queue_offset}");
+            let record = MessageRecord::decode(&found.messages[0]).unwrap();
+            assert_eq!(record.physical_offset, physical);
+            assert_eq!(record.size as i64, size);
+            assert_eq!(record.queue_offset, queue_offset);
+        }
+    }
+}
+
+fn assert_same(record: &MessageRecord<'_>, expected: &Value) {
+    assert_eq!(record.magic, MAGIC_V1);
+    assert_eq!(record.topic, text(expected, "topic"));
+    assert_eq!(i64::from(record.queue_id), number(expected, "queueId"));
+    assert_eq!(record.queue_offset, number(expected, "queueOffset"));
+    assert_eq!(record.physical_offset, number(expected, "physicalOffset"));
+    assert_eq!(record.size as i64, number(expected, "size"));
+    assert_eq!(i64::from(record.flag), number(expected, "flag"));
+    assert_eq!(i64::from(record.sys_flag), number(expected, "sysFlag"));
+    assert_eq!(i64::from(record.body_crc), number(expected, "bodyCRC"));
+    assert!(record.body_matches_crc());
+    assert_eq!(record.born_timestamp_ms, number(expected, "bornTimestamp"));
+    assert_eq!(record.born_host.to_string(), text(expected, "bornHost"));
+    assert_eq!(record.store_timestamp_ms, number(expected, "storeTimestamp"));
+    assert_eq!(record.store_host.to_string(), text(expected, "storeHost"));
+    assert_eq!(i64::from(record.reconsume_times), number(expected, "reconsumeTimes"));
+    assert_eq!(record.prepared_transaction_offset, number(expected, "preparedTransactionOffset"));
+    assert_eq!(record.body.len() as i64, number(expected, "bodyLength"));
+    if let Some(body) = expected["bodyText"].as_str()
+        && let Ok(found) = std::str::from_utf8(record.body)
+    {
+        assert_eq!(found, body);
+    }
+    let found: BTreeMap<_, _> = properties::iter_str(record.properties).collect();
+    let properties = expected["properties"].as_object().unwrap();
+    let properties: BTreeMap<_, _> =
+        properties.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())).collect();
+    assert_eq!(found, properties);
+    assert_eq!(record.property(name::UNIQ_KEY), expected["uniqKey"].as_str());
+    assert_eq!(record.property(name::TAGS), expected["tags"].as_str());
+    assert_eq!(record.property(name::KEYS), expected["keys"].as_str());
+    let id =
+        OffsetMessageId { store_host: record.store_host, physical_offset: record.physical_offset };
+    assert_eq!(id.to_string(), text(expected, "msgId"));
+}
+
+/// Every file below `root` with its contents.
+fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                found.insert(path.strip_prefix(root).unwrap().to_owned(), bytes);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_clean_directory_opens_and_is_left_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = unpack("clean.tar.zst", directory.path());
+    let before = contents(&root);
+    let manifest = manifest();
+    let (store, report) = open(&root);
+    assert!(report.clean);
+    assert_eq!((report.bytes_cut, report.entries_added, report.queues_rebuilt), (0, 0, 0));
+    assert_eq!((report.queues, report.foreign.len()), (20, 0));
+    assert_equals_manifest(&store, &manifest);
+    assert!(root.join("abort").exists());
+    store.shutdown().unwrap();
+    drop(store);
+    assert_eq!(contents(&root), before, "a look changes nothing");
+}
+
+#[test]
+fn an_unclean_directory_is_recovered() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = unpack("unclean.tar.zst", directory.path());
+    let manifest = manifest();
+    let (store, report) = open(&root);
+    assert!(!report.clean);
+    assert_eq!((report.bytes_cut, report.queues_rebuilt), (0, 0), "{report}");
+    assert_eq!(report.files, 4, "the empty fifth file is given back");
+    assert_equals_manifest(&store, &manifest);
+    store.shutdown().unwrap();
+    drop(store);
+    assert!(!root.join("abort").exists());
+    let (store, report) = open(&root);
+    assert!(report.clean);
+    assert_equals_manifest(&store, &manifest);
+    drop(store);
+}
+
+#[test]
+fn queues_are_rebuilt_to_the_byte() {
+    let manifest = manifest();
+    for archive in ["clean.tar.zst", "unclean.tar.zst"] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = unpack(archive, directory.path());
+        let before = contents(&root.join("consumequeue"));
+        std::fs::remove_dir_all(root.join("consumequeue")).unwrap();
+        let (store, report) = open(&root);
+        assert_eq!(report.queues, 20);
+        assert_equals_manifest(&store, &manifest);
+        store.shutdown().unwrap();
+        drop(store);
+        assert_eq!(contents(&root.join("consumequeue")), before);
+    }
+}
+
+#[test]
+fn messages_are_appended_behind_those_of_java() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = unpack("unclean.tar.zst", directory.path());
+    let manifest = manifest();
+    let (store, _) = open(&root);
+    let max = store.max_queue_offset("GoldenNormal", 1);
+    let last = store.store_time_at("GoldenNormal", 1, max - 1).unwrap().unwrap();
+    for n in 0..100 {
+        assert_eq!(common::append(&store, "GoldenNormal", 1, &[7; 2000]), max + n);
+    }
+    let by_time = store.queue_offset_by_time("GoldenNormal", 1, last + 1, Boundary::Lower);
+    assert_eq!(by_time.unwrap(), max);
+    drop(store);
+    let (store, report) = open(&root);
+    assert!(!report.clean);
+    assert_eq!(store.max_queue_offset("GoldenNormal", 1), max + 100);
+    let found = common::get(&store, "GoldenNormal", 1, max - 1);
+    assert_eq!(found.status, GetStatus::Found);
+    drop((store, manifest));
+}
