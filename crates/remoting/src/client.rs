@@ -286,6 +286,12 @@ async fn open(addr: &str) -> std::io::Result<(TcpStream, SocketAddr, SocketAddr)
     Ok((socket, remote, local))
 }
 
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("connected", &self.connected_addrs()).finish()
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         for peer in self.peers.get_mut().by_addr.values() {
