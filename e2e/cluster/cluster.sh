@@ -7,21 +7,28 @@
 # "built" is node-image.sh, and "auto" is the first where Docker can pull it soon.
 . "$(dirname "$0")/lib.sh"
 
+NODES=$(grep -c 'role:' "$CLUSTER_DIR/kind.yaml")
+
 exists() { kind get clusters 2>/dev/null | grep -qxF "$CLUSTER_NAME"; }
 
-all_nodes_ready() {
-  local ready
-  ready=$(kubectl --request-timeout 5s get nodes \
-    -o jsonpath='{range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null) &&
-    [ "$(grep -c True <<<"$ready")" = "$(grep -c 'role:' "$CLUSTER_DIR/kind.yaml")" ]
+# By their leases: a node whose kubelet is gone is still called Ready for a while.
+all_nodes_alive() {
+  local since renewed
+  since=$(date -u -d '-20 seconds' +%FT%T)
+  renewed=$(kubectl --request-timeout 5s -n kube-node-lease get leases \
+    -o jsonpath='{range .items[*]}{.spec.renewTime}{"\n"}{end}' 2>/dev/null) &&
+    [ "$(awk -v since="$since" '$1 >= since' <<<"$renewed" | wc -l)" = "$NODES" ]
 }
 
 healthy() {
   [ -s "$KUBECONFIG" ] && exists || return 1
   # Nodes that were just started with their daemon need a moment.
-  for _ in $(seq 10); do
-    ! all_nodes_ready || return 0
-    [ "$(docker ps -q --filter "label=io.x-k8s.kind.cluster=$CLUSTER_NAME" | wc -l)" = 3 ] || return 1
+  for _ in $(seq 30); do
+    if all_nodes_alive; then
+      settle >/dev/null 2>&1
+      return
+    fi
+    [ "$(docker ps -q --filter "label=io.x-k8s.kind.cluster=$CLUSTER_NAME" | wc -l)" = "$NODES" ] || return 1
     sleep 1
   done
   return 1
