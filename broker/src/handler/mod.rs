@@ -151,6 +151,7 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::GET_EARLIEST_MSG_STORETIME => offset::get_earliest_msg_storetime,
         RequestCode::SEARCH_OFFSET_BY_TIMESTAMP => offset::search_offset_by_timestamp,
         RequestCode::GET_ALL_CONSUMER_OFFSET => offset::get_all_consumer_offset,
+        RequestCode::INVOKE_BROKER_TO_RESET_OFFSET => offset::invoke_broker_to_reset_offset,
         RequestCode::UPDATE_AND_CREATE_TOPIC => topic::update_and_create_topic,
         RequestCode::UPDATE_AND_CREATE_TOPIC_LIST => topic::update_and_create_topic_list,
         RequestCode::DELETE_TOPIC_IN_BROKER => topic::delete_topic_in_broker,
