@@ -1,6 +1,7 @@
 //! Reaching a cluster: the name server option, calls and their errors, the masters.
 
 use std::future::Future;
+use std::time::Duration;
 
 use anyhow::Context;
 use rocketmq_client::{Admin, ClientError};
@@ -12,6 +13,8 @@ use crate::exit::{self, Exit};
 
 /// Where the name server is when nothing says otherwise; `rmq standalone` listens there.
 const NAMESRV_DEFAULT: &str = "127.0.0.1:9876";
+/// Longer waits are written without a timeout.
+const SECONDS_MAX: Duration = Duration::from_secs(86_400 * 365);
 const NAMESRV_VARIABLE: &str = "NAMESRV_ADDR";
 
 /// `-n`.
@@ -56,6 +59,15 @@ pub fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+/// Reads a number of seconds, fractions allowed.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() && duration <= SECONDS_MAX => Ok(duration),
+        _ => Err(format!("write more than 0 and at most {} seconds", SECONDS_MAX.as_secs())),
     }
 }
 
