@@ -54,6 +54,14 @@ impl Images {
     }
 }
 
+/// `cargo xtask images`: the images of this tree in the cluster, for whoever works
+/// on one test or one manifest.
+pub fn run(choice: &Choice) -> Result<()> {
+    let cluster = Cluster::provide(choice)?;
+    clients::java()?;
+    provide(&cluster, choice, true).map(drop)
+}
+
 /// Builds the release programs; returns the directory they are in.
 pub fn programs() -> Result<PathBuf> {
     let mut cargo = workspace::cargo();

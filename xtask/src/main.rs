@@ -4,6 +4,7 @@
 //! crate of the product, so that it compiles in seconds: what needs the product
 //! is run as a program.
 
+mod bench;
 mod clients;
 mod cluster;
 mod crds;
@@ -31,8 +32,12 @@ enum Command {
     Up(up::Options),
     /// Remove everything that `up` and `test` started
     Down,
+    /// Build the programs and the Java clients, make images of them and load them into the cluster
+    Images(cluster::Choice),
     /// Run the tests: all suites, or the one named
     Test(test::Options),
+    /// Measure the figures of docs/benchmarks.md against the Java broker
+    Bench(bench::Options),
     /// Write the custom resource definitions from the operator's Rust types
     Crds(crds::Options),
 }
@@ -41,7 +46,9 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Up(options) => up::run(&options),
         Command::Down => cluster::down(),
+        Command::Images(choice) => images::run(&choice),
         Command::Test(options) => test::run(&options),
+        Command::Bench(options) => bench::run(&options),
         Command::Crds(options) => crds::run(&options),
     }
 }
