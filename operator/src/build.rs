@@ -2,6 +2,7 @@
 //! Owns what the children look like; when they are applied is decided in `cluster`.
 
 pub mod config;
+pub mod image;
 pub mod names;
 pub mod pod;
 pub mod service;
@@ -20,8 +21,10 @@ use crate::crd::RocketMQCluster;
 /// What the operator adds to a spec.
 #[derive(Clone, Debug)]
 pub struct Defaults {
-    /// Prefix of image references, with its trailing slash.
-    pub image_registry: String,
+    /// Reference of the broker image; a cluster's version replaces its tag.
+    pub broker_image: String,
+    /// Reference of the name server image; a cluster's version replaces its tag.
+    pub name_server_image: String,
 }
 
 /// What a build depends on besides the spec.
@@ -88,4 +91,4 @@ fn owner(cluster: &RocketMQCluster) -> Option<OwnerReference> {
 
 #[cfg(test)]
 #[path = "build/tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -53,7 +53,10 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
 
     let mut world = observe::read(&objects, &cluster).await?;
     let scale = scale(&cluster, &world);
-    let defaults = Defaults { image_registry: ctx.settings.image_registry.clone() };
+    let defaults = Defaults {
+        broker_image: ctx.settings.broker_image.clone(),
+        name_server_image: ctx.settings.namesrv_image.clone(),
+    };
     let desired = build::children(&cluster, scale, &defaults);
 
     let mut groups_created = Vec::new();
@@ -79,7 +82,18 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     let registered = status::all_registered(&cluster, &world, &registrations, scale);
     let roll = rollout::plan(&views, registered, ctx.now());
     let status =
-        status::compute(&cluster, &world, &views, &registrations, &roll, scale, ctx.now());
+        status::compute(
+            &cluster,
+            &status::Seen {
+                world: &world,
+                tiers: &views,
+                registrations: &registrations,
+                roll: &roll,
+                scale,
+                version: build::image::version(&build::image::broker(&cluster.spec, &defaults)),
+            },
+            ctx.now(),
+        );
 
     announce(ctx, &cluster, &status, &groups_created).await;
     if cluster.status.as_ref() != Some(&status) {

@@ -1,5 +1,6 @@
 //! Kubernetes operator for RocketMQ: custom resource types and their reconcilers.
 
+pub mod admin;
 pub mod apply;
 pub mod brokers;
 pub mod build;

@@ -39,10 +39,10 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 pub async fn run(
     settings: Settings,
     client: Client,
-    admin: impl FnOnce(Metrics) -> Arc<dyn BrokerAdmin>,
+    admin: Arc<dyn BrokerAdmin>,
+    metrics: Metrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let metrics = Metrics::default();
     let shown = Shown { metrics: metrics.clone(), ..Shown::default() };
     let (address, server) =
         http::serve(settings.http_address, shown.clone(), stop.clone()).await?;
@@ -51,10 +51,10 @@ pub async fn run(
     shown.ready.store(true, Ordering::Relaxed);
 
     let outcome = if settings.leader_election {
-        lead(settings, client, admin(metrics.clone()), metrics, &stop).await
+        lead(settings, client, admin, metrics, &stop).await
     } else {
         metrics.set_leader(true);
-        controllers(&settings, &client, &admin(metrics.clone()), &metrics, &stop).await;
+        controllers(&settings, &client, &admin, &metrics, &stop).await;
         Ok(())
     };
     stop.cancel();

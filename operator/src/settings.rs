@@ -5,16 +5,22 @@ use std::time::Duration;
 
 use clap::Args;
 
-/// Settings of `operator run`.
+/// Settings of the operator.
 #[derive(Args, Clone, Debug)]
 pub struct Settings {
     /// Namespaces to watch, comma separated; all when absent.
     #[arg(long, env = "WATCH_NAMESPACES", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
 
-    /// Prefix of broker and name server images, with its trailing slash.
-    #[arg(long, env = "IMAGE_REGISTRY", default_value = "rocketmq-rs/")]
-    pub image_registry: String,
+    /// Broker image; a cluster's version replaces its tag.
+    #[arg(long, env = "BROKER_IMAGE",
+        default_value = concat!("rocketmq-rs/broker:", env!("CARGO_PKG_VERSION")))]
+    pub broker_image: String,
+
+    /// Name server image; a cluster's version replaces its tag.
+    #[arg(long, env = "NAMESRV_IMAGE",
+        default_value = concat!("rocketmq-rs/namesrv:", env!("CARGO_PKG_VERSION")))]
+    pub namesrv_image: String,
 
     /// Seconds after which every client has refreshed its routes. A queue count change waits for
     /// one (growing) or two (shrinking) of these. RocketMQ's clients refresh every 30 s.

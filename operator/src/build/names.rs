@@ -53,7 +53,7 @@ pub fn broker_pods(cluster: &str, number: i32) -> String {
 /// The number in a brokerName made by [`broker`].
 pub fn broker_number(cluster: &str, broker: &str) -> Option<i32> {
     let digits = broker.strip_prefix(cluster)?.strip_prefix("-broker-")?;
-    digits.parse().ok().filter(|number: &i32| digits == number.to_string())
+    digits.parse().ok().filter(|number: &i32| *number >= 0 && digits == number.to_string())
 }
 
 /// Address of one name server, stable over restarts of its pod.

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::service::{Kind, budget, service};
-use super::{Defaults, Scale, Tier, config, meta, names, pod};
+use super::{Defaults, Scale, Tier, config, image, meta, names, pod};
 use crate::crd::RocketMQCluster;
 use crate::crd::cluster::VolumeRetention;
 
@@ -35,7 +35,7 @@ pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: Scale, defaults: &D
     let ports = [("remoting", names::NAME_SERVER_PORT), ("http", names::HTTP_PORT)];
     let template = pod::template(&pod::Parts {
         container: "namesrv",
-        image: image(cluster, defaults, "namesrv", cluster.spec.image.name_server.as_deref()),
+        image: image::name_server(&cluster.spec, defaults),
         image_spec: &cluster.spec.image,
         config_map: object.clone(),
         config_file: config::NAME_SERVER_FILE,
@@ -98,7 +98,7 @@ pub(crate) fn broker_group(
     spread.remove(names::GROUP_LABEL);
     let template = pod::template(&pod::Parts {
         container: "broker",
-        image: image(cluster, defaults, "broker", cluster.spec.image.broker.as_deref()),
+        image: image::broker(&cluster.spec, defaults),
         image_spec: &cluster.spec.image,
         config_map: object.clone(),
         config_file: config::BROKER_FILE,
@@ -233,21 +233,5 @@ fn config_map(
         metadata: meta(cluster, name.to_owned(), labels.clone()),
         data: Some(BTreeMap::from([(file.to_owned(), text)])),
         ..ConfigMap::default()
-    }
-}
-
-fn image(
-    cluster: &RocketMQCluster,
-    defaults: &Defaults,
-    program: &str,
-    whole: Option<&str>,
-) -> String {
-    match whole {
-        Some(reference) => reference.to_owned(),
-        None => {
-            let registry =
-                cluster.spec.image.registry.as_deref().unwrap_or(&defaults.image_registry);
-            format!("{registry}{program}:{}", cluster.spec.version)
-        }
     }
 }

@@ -46,16 +46,29 @@ fn knows_master(
         })
 }
 
+/// What a pass saw.
+pub struct Seen<'a> {
+    /// The children.
+    pub world: &'a World,
+    /// The tiers with their pods.
+    pub tiers: &'a [TierView<'a>],
+    /// What the name servers say.
+    pub registrations: &'a [Registration],
+    /// The next step of a roll-out.
+    pub roll: &'a Roll<'a>,
+    /// How many of each there should be.
+    pub scale: Scale,
+    /// Version of the wanted broker image.
+    pub version: &'a str,
+}
+
 /// The status after a pass.
 pub fn compute(
     cluster: &RocketMQCluster,
-    world: &World,
-    tiers: &[TierView<'_>],
-    registrations: &[Registration],
-    roll: &Roll<'_>,
-    scale: Scale,
+    seen: &Seen<'_>,
     now: Timestamp,
 ) -> RocketMQClusterStatus {
+    let Seen { world, tiers, registrations, roll, scale, version } = *seen;
     let name = cluster.name_any();
     let namespace = namespace_of(cluster);
     let name_servers = tiers.iter().find(|tier| tier.name_servers);
@@ -69,7 +82,7 @@ pub fn compute(
     let groups_ready = count(groups.iter().filter(|group| group.state == "Ready"));
     let masters_writable = count(groups.iter().filter(|group| group.writable));
     let before = cluster.status.as_ref();
-    let conditions = verdicts(cluster, world, tiers, registrations, roll, scale, &groups);
+    let conditions = verdicts(cluster, seen, &groups);
     let current = tiers.iter().all(|t| t.observed && t.updated() == t.replicas);
     let requested = &cluster.spec.brokers.storage.size;
     RocketMQClusterStatus {
@@ -81,7 +94,7 @@ pub fn compute(
             now,
         ),
         version: if current {
-            Some(cluster.spec.version.clone())
+            Some(version.to_owned())
         } else {
             before.and_then(|status| status.version.clone())
         },
@@ -156,13 +169,10 @@ fn rollout(tiers: &[TierView<'_>], roll: &Roll<'_>, under_way: bool) -> Option<R
 
 fn verdicts(
     cluster: &RocketMQCluster,
-    world: &World,
-    tiers: &[TierView<'_>],
-    registrations: &[Registration],
-    roll: &Roll<'_>,
-    scale: Scale,
+    seen: &Seen<'_>,
     groups: &[GroupStatus],
 ) -> Vec<Verdict> {
+    let Seen { world, tiers, registrations, roll, scale, .. } = *seen;
     let spec = &cluster.spec;
     let name_servers_ready =
         tiers.iter().filter(|tier| tier.name_servers).map(TierView::ready).sum::<i32>();

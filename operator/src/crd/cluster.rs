@@ -103,13 +103,15 @@ pub const OWNED_NAME_SERVER_KEYS: &[&str] = &[
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RocketMQClusterSpec {
-    /// Version of broker and name server: the tag of their images.
+    /// Version of broker and name server: the tag of their images. When absent, the version that came
+    /// with the operator; an upgrade of the operator then replaces the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     #[x_kube(validation = rule(
         "self.matches('^[A-Za-z0-9_][A-Za-z0-9._-]*$')",
         "'version: \"' + self + '\" is no image tag: use letters, digits, \"_\", \".\" and \"-\"'"
     ))]
-    pub version: String,
+    pub version: Option<String>,
 
     /// Where images come from, when it is not the operator's default.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -131,7 +133,7 @@ pub struct RocketMQClusterSpec {
     pub paused: bool,
 }
 
-/// Image references. `<registry><broker|namesrv>:<version>` unless a whole reference is given.
+/// Image references; what is not given comes from the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
@@ -389,7 +391,7 @@ pub struct RocketMQClusterStatus {
     /// Conditions by type; all types are present from the first visit.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// Version that every pod runs, once they agree.
+    /// Version that every pod runs, once they agree: the tag of the broker image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Addresses to hand to clients.

@@ -1,0 +1,160 @@
+use super::*;
+use crate::crd::{RocketMQCluster, definitions};
+use serde_json::{Value, json};
+
+fn manifest(spec: Value) -> Value {
+    json!({
+        "apiVersion": "rocketmq.rs/v1alpha1",
+        "kind": "RocketMQCluster",
+        "metadata": {"name": "demo"},
+        "spec": spec,
+    })
+}
+
+fn minimal() -> Value {
+    json!({"brokers": {"groups": 2, "storage": {"size": "1Gi"}}})
+}
+
+fn typed(manifest: &Value) -> RocketMQCluster {
+    serde_json::from_value(manifest.clone()).expect("a cluster")
+}
+
+/// The one message of a refused creation.
+fn refused(manifest: &Value) -> String {
+    let errors = typed(manifest).validate_cel().expect_err("refused");
+    errors.iter().map(|e| e.message.clone()).collect::<Vec<_>>().join(" | ")
+}
+
+fn refused_update(old: &Value, new: &Value) -> String {
+    let errors = typed(new).validate_cel_update(&typed(old)).expect_err("refused");
+    errors.iter().map(|e| e.message.clone()).collect::<Vec<_>>().join(" | ")
+}
+
+#[test]
+fn a_minimal_manifest_is_accepted_with_defaults() {
+    let cluster = typed(&manifest(minimal()));
+    cluster.validate_cel().expect("accepted");
+    assert_eq!(cluster.spec.name_servers.replicas, 3);
+    assert_eq!(cluster.spec.brokers.termination_grace_period_seconds, 300);
+    assert!(cluster.spec.pod_disruption_budget.enabled);
+}
+
+#[test]
+fn names_that_cannot_be_services_are_refused() {
+    for name in ["Demo", "1demo", "demo-", "a".repeat(41).as_str()] {
+        let mut manifest = manifest(minimal());
+        manifest["metadata"]["name"] = json!(name);
+        let message = refused(&manifest);
+        assert!(message.contains(name) && message.contains("at most 40"), "{message}");
+    }
+}
+
+#[test]
+fn counts_have_bounds() {
+    for (path, value, message) in [
+        ("/spec/brokers/groups", 0, "brokers.groups: 0 is outside 1..256"),
+        ("/spec/brokers/groups", 257, "brokers.groups: 257 is outside 1..256"),
+        ("/spec/nameServers/replicas", 0, "nameServers.replicas: 0 is outside 1..9"),
+        (
+            "/spec/brokers/terminationGracePeriodSeconds",
+            5,
+            "brokers.terminationGracePeriodSeconds: 5 is outside 10..3600",
+        ),
+    ] {
+        let mut spec = minimal();
+        spec["nameServers"] = json!({"replicas": 1});
+        spec["brokers"]["terminationGracePeriodSeconds"] = json!(300);
+        let mut manifest = manifest(spec);
+        *manifest.pointer_mut(path).expect("a field") = json!(value);
+        let found = refused(&manifest);
+        assert!(found.contains(message), "{found}");
+    }
+}
+
+#[test]
+fn groups_grow_and_do_not_shrink() {
+    let (old, mut new) = (manifest(minimal()), manifest(minimal()));
+    new["spec"]["brokers"]["groups"] = json!(3);
+    typed(&new).validate_cel_update(&typed(&old)).expect("growing is accepted");
+    let message = refused_update(&new, &old);
+    assert!(message.contains("brokers.groups: 2 is less than 3"), "{message}");
+    assert!(message.contains("keep at least 3"), "{message}");
+}
+
+#[test]
+fn volumes_grow_and_do_not_shrink() {
+    let (old, mut new) = (manifest(minimal()), manifest(minimal()));
+    new["spec"]["brokers"]["storage"]["size"] = json!("2048Mi");
+    typed(&new).validate_cel_update(&typed(&old)).expect("growing is accepted");
+    let message = refused_update(&new, &old);
+    assert!(message.contains("brokers.storage.size: 1Gi is less than 2048Mi"), "{message}");
+}
+
+#[test]
+fn sizes_are_quantities_of_some_size() {
+    for size in ["20GB", "many", "-1Gi", "1Mi"] {
+        let mut manifest = manifest(minimal());
+        manifest["spec"]["brokers"]["storage"]["size"] = json!(size);
+        let message = refused(&manifest);
+        assert!(message.contains(size) && message.contains("20Gi"), "{message}");
+    }
+}
+
+#[test]
+fn the_storage_class_stays() {
+    let (old, mut new) = (manifest(minimal()), manifest(minimal()));
+    new["spec"]["brokers"]["storage"]["storageClassName"] = json!("fast");
+    for (old, new) in [(&old, &new), (&new, &old)] {
+        let message = refused_update(old, new);
+        assert!(message.contains("storageClassName") && message.contains("fast"), "{message}");
+    }
+}
+
+#[test]
+fn keys_of_the_operator_are_refused_by_name() {
+    for key in OWNED_BROKER_KEYS {
+        let mut manifest = manifest(minimal());
+        manifest["spec"]["brokers"]["config"] = json!({*key: "1", "fileReservedTime": "48"});
+        let message = refused(&manifest);
+        assert!(message.contains(&format!("brokers.config: {key} is set by the operator")), "{message}");
+    }
+    for key in OWNED_NAME_SERVER_KEYS {
+        let mut manifest = manifest(minimal());
+        manifest["spec"]["nameServers"] = json!({"config": {*key: "1"}});
+        let message = refused(&manifest);
+        assert!(
+            message.contains(&format!("nameServers.config: {key} is set by the operator")),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn configuration_entries_are_one_line_each() {
+    for (key, value) in [("a.b", "1"), ("", "1"), ("x y", "1"), ("flushDiskType", "A\nbrokerId=1")] {
+        for tier in ["brokers", "nameServers"] {
+            let mut manifest = manifest(minimal());
+            manifest["spec"][tier]["config"] = json!({key: value});
+            let message = refused(&manifest);
+            assert!(message.contains("letters and digits"), "{tier} {key:?}: {message}");
+        }
+    }
+}
+
+#[test]
+fn versions_are_image_tags() {
+    let mut manifest = manifest(minimal());
+    manifest["spec"]["version"] = json!("1.0 beta");
+    let message = refused(&manifest);
+    assert!(message.contains("version: \"1.0 beta\" is no image tag"), "{message}");
+}
+
+/// The lists in the rules are written out, since an attribute takes no constant.
+#[test]
+fn the_lists_in_the_rules_are_the_constants() {
+    let text = serde_json::to_string(&definitions()[0]).expect("json");
+    for keys in [OWNED_BROKER_KEYS, OWNED_NAME_SERVER_KEYS] {
+        let list = keys.iter().map(|k| format!("'{k}'")).collect::<Vec<_>>().join(", ");
+        assert_eq!(text.matches(&format!("[{list}]")).count(), 2, "{list}");
+    }
+}

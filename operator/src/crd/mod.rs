@@ -116,18 +116,16 @@ fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// The file name and YAML text of each definition.
+/// The definitions as YAML documents, separated by `---` lines.
 ///
 /// # Errors
 /// Fails when a definition cannot be written as YAML, which no input can cause.
-pub fn files() -> anyhow::Result<Vec<(String, String)>> {
-    definitions()
+pub fn yaml() -> anyhow::Result<String> {
+    let documents = definitions()
         .iter()
-        .map(|crd| {
-            let name = format!("{}.yaml", crd.metadata.name.as_deref().unwrap_or_default());
-            Ok((name, serde_saphyr::to_string(crd)?))
-        })
-        .collect()
+        .map(|crd| Ok(serde_saphyr::to_string(crd)?.trim().to_owned() + "\n"))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(documents.join("---\n"))
 }
 
 #[cfg(test)]
@@ -135,17 +133,24 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// The definitions in crds/ and in the chart are made of the types by `cargo xtask crds`.
+    /// The files in crds/ and in the chart of the definitions are made of the types.
     #[test]
     fn checked_in_definitions_equal_the_types() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("workspace root");
-        for (name, yaml) in files().expect("yaml") {
-            for folder in ["crds", "charts/rocketmq-operator/files/crds"] {
-                let path = root.join(folder).join(&name);
-                let on_disk = std::fs::read_to_string(&path)
+        let yaml = yaml().expect("yaml");
+        for (crd, wanted) in definitions().iter().zip(yaml.split("---\n")) {
+            let file = format!("{}.yaml", crd.spec.names.plural);
+            for (folder, kept) in [("crds", false), ("charts/rocketmq-crds/templates", true)] {
+                let path = root.join(folder).join(&file);
+                let mut found = std::fs::read_to_string(&path)
                     .unwrap_or_else(|e| panic!("{}: {e}; run `cargo xtask crds`", path.display()));
+                if kept {
+                    let keep = "  annotations:\n    helm.sh/resource-policy: keep\n";
+                    assert!(found.contains(keep), "{} is deleted with its chart", path.display());
+                    found = found.replacen(keep, "", 1);
+                }
                 assert!(
-                    on_disk == yaml,
+                    found == wanted,
                     "{} differs from the types; run `cargo xtask crds`",
                     path.display()
                 );

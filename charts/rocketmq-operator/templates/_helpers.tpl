@@ -1,0 +1,58 @@
+{{- define "rocketmq-operator.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rocketmq-operator.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "rocketmq-operator.name" .) -}}
+{{- end -}}
+
+{{- define "rocketmq-operator.selector" -}}
+app.kubernetes.io/name: rocketmq-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "rocketmq-operator.labels" -}}
+{{ include "rocketmq-operator.selector" . }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- /* What the operator may do where it watches. Every verb is one that it uses. */ -}}
+{{- define "rocketmq-operator.rules" -}}
+- apiGroups: [rocketmq.rs]
+  resources: [rocketmqclusters]
+  verbs: [get, list, watch]
+- apiGroups: [rocketmq.rs]
+  resources: [topics, consumergroups]
+  # patch: the finalizer
+  verbs: [get, list, watch, patch]
+- apiGroups: [rocketmq.rs]
+  resources: [rocketmqclusters/status, topics/status, consumergroups/status]
+  verbs: [patch]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps, services]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  # delete: replacing pods one at a time
+  verbs: [list, watch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  # patch: enlarging
+  verbs: [list, watch, patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
