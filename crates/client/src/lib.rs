@@ -54,6 +54,9 @@ mod send;
 
 pub use admin::Admin;
 pub use error::ClientError;
+pub use group_consumer::GroupConsumer;
 pub use message::{Message, ReceivedMessage};
 pub use namesrv::NameServers;
 pub use producer::{Producer, SendReceipt, SendStatus};
+pub use pull_consumer::PullConsumer;
+pub use pulling::{Batch, StartFrom};

@@ -108,13 +108,24 @@ impl Member {
 
     /// Refreshes routes and heart-beats until the member stops.
     pub(crate) fn start(self: &Arc<Self>) {
+        self.start_loop(true);
+    }
+
+    /// Refreshes routes until the member stops: for a consumer that is in no group.
+    pub(crate) fn start_refreshing(self: &Arc<Self>) {
+        self.start_loop(false);
+    }
+
+    fn start_loop(self: &Arc<Self>, with_heartbeat: bool) {
         let this = self.clone();
         self.tasks.spawn(async move {
             let work = async {
                 loop {
                     tokio::time::sleep(PERIOD).await;
                     this.routes.refresh(&this.client, &this.name_servers).await;
-                    this.heartbeat().await;
+                    if with_heartbeat {
+                        this.heartbeat().await;
+                    }
                 }
             };
             tokio::select! {
