@@ -84,7 +84,6 @@ impl<S: Service> Driver<S> {
         let now = Instant::now();
         let tick = Box::pin(tokio::time::sleep(conn.limits.idle / 4));
         SocketCounters::add(&counters.connections_opened, 1);
-        service.connected(&conn);
         Self {
             read_bytes: READ_BYTES_MIN.min(conn.limits.read_bytes_max),
             conn,
@@ -105,6 +104,11 @@ impl<S: Service> Driver<S> {
 
     /// Drives the connection until it ends.
     pub(crate) async fn run(mut self) {
+        let told = catch_unwind(AssertUnwindSafe(|| self.service.connected(&self.conn)));
+        if let Err(panic) = told {
+            self.report_panic("a connection was being accepted", &*panic);
+            return;
+        }
         std::future::poll_fn(|cx| self.poll(cx)).await;
     }
 
@@ -330,6 +334,12 @@ impl<S: Service> Driver<S> {
         );
     }
 
+    fn report_panic(&self, doing: &str, panic: &(dyn std::any::Any + Send)) {
+        SocketCounters::add(&self.counters.panics, 1);
+        let (remote, panic) = (self.conn.remote_text(), panic_text(panic));
+        error!(remote, panic, "panic while {doing}");
+    }
+
     /// Gives back what one large frame made the buffer grow to.
     fn shrink_input(&mut self) {
         if self.input.is_empty() && self.input.capacity() > 2 * self.conn.limits.read_bytes_max {
@@ -369,9 +379,7 @@ impl<S: Service> Drop for Driver<S> {
         SocketCounters::add(&self.counters.connections_closed, 1);
         let closed = catch_unwind(AssertUnwindSafe(|| self.service.closed(&self.conn)));
         if let Err(panic) = closed {
-            SocketCounters::add(&self.counters.panics, 1);
-            let (remote, panic) = (self.conn.remote_text(), panic_text(&*panic));
-            error!(remote, panic, "panic while a connection was being closed");
+            self.report_panic("a connection was being closed", &*panic);
         }
     }
 }
