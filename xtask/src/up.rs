@@ -179,8 +179,9 @@ fn next_steps(cluster: &Cluster, images: &Images) -> String {
     let kubeconfig = cluster.kubeconfig.display();
     let tools = workspace::cache().join("bin");
     let rmq = images.exact("rmq");
+    // Not in the namespace of the example: that one refuses pods that are not restricted.
     let run = format!(
-        "kubectl -n {NAMESPACE} run rmq --rm -i --quiet --restart Never --image {rmq} --env NAMESRV_ADDR={NAMESRV} --"
+        "kubectl -n default run rmq --rm -i --quiet --restart Never --image {rmq} --env NAMESRV_ADDR={NAMESRV} --"
     );
     let stop = match cluster.kind {
         Some(_) => "cargo xtask down".to_owned(),
