@@ -1,11 +1,12 @@
 //! What the end-to-end tests share: programs of ours and of others as child
 //! processes, and the ledger that judges what they report.
 //!
-//! The tests themselves are under tests/. Nothing here knows Kubernetes.
+//! The tests themselves are under tests/. Kubernetes is known to `kubernetes` alone.
 
 pub mod admin;
 pub mod environment;
 pub mod golden;
+pub mod kubernetes;
 pub mod ledger;
 pub mod line;
 pub mod peer;

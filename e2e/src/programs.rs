@@ -19,7 +19,7 @@ use crate::process::Process;
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long a program may take to do what is not a matter of message counts.
-pub const START_LIMIT: Duration = Duration::from_secs(60);
+pub const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// One of the clients that judge us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +110,12 @@ impl Programs {
         std::fs::create_dir_all(&home)?;
         let mut command = client.command(&home)?;
         command.arg("serve");
-        let (process, input, output) =
-            Process::start_piped(&client.to_string(), &mut command, &home.join("stderr.log"))?;
+        Self::start_command(client, command, &home.join("stderr.log"))
+    }
+
+    /// Starts the process by a command of its own, wherever that runs it; its errors go to `log`.
+    pub fn start_command(client: Client, mut command: Command, log: &Path) -> Result<Programs> {
+        let (process, input, output) = Process::start_piped(&client.to_string(), &mut command, log)?;
         let outputs: Outputs = Arc::default();
         let reader = Arc::clone(&outputs);
         thread::spawn(move || read(output, &reader));

@@ -1,0 +1,37 @@
+//! Manifests that cannot be right are refused by the API server, with the field, the value and the
+//! rule.
+
+use anyhow::{Result, bail, ensure};
+
+use crate::{cluster, cluster_manifest, topic_manifest};
+
+#[test]
+fn invalid_manifests_are_refused_with_field_value_and_rule() -> Result<()> {
+    let (cluster, _turn) = cluster();
+    let namespace = cluster.namespace("e2e-invalid")?;
+    let refused = |manifest: &str, wanted: &[&str]| -> Result<()> {
+        let Err(error) = namespace.apply(manifest) else { bail!("accepted: {manifest}") };
+        let text = format!("{error:#}");
+        for wanted in wanted {
+            ensure!(text.contains(wanted), "{wanted:?} is not in: {text}");
+        }
+        Ok(())
+    };
+    let small = cluster_manifest("c", 1, "").replace("size: 1Gi", "size: 1Ki");
+    refused(&small, &["storage.size", "1Ki", "64Mi"])?;
+    let no_group = cluster_manifest("c", 0, "");
+    refused(&no_group, &["groups", "1 to 256"])?;
+    let owned = cluster_manifest("c", 1, "      brokerId: '3'\n");
+    refused(&owned, &["brokerId"])?;
+    refused(&topic_manifest("t", "c", 0), &["queuesPerGroup", "1 to 1024"])?;
+    let unknown = topic_manifest("t", "c", 1) + "  colour: blue\n";
+    refused(&unknown, &["colour"])?;
+    let slash = topic_manifest("t", "c", 1) + "  topicName: a/b\n";
+    refused(&slash, &["topicName", "a/b"])?;
+    let system = topic_manifest("t", "c", 1) + "  topicName: TBW102\n";
+    refused(&system, &["topicName", "TBW102", "reserved"])?;
+
+    namespace.apply(&topic_manifest("kept", "c", 1))?;
+    refused(&topic_manifest("kept", "other", 1), &["clusterRef", "other", "cannot move"])?;
+    Ok(())
+}
