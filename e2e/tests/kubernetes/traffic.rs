@@ -15,6 +15,8 @@ use crate::{cluster, cluster_manifest, group_manifest, topic_manifest};
 
 const NAMESRV: &str = "shop-namesrv.e2e-traffic.svc:9876";
 const TOPIC: &str = "orders";
+/// Below the client refresh that the operator is told of, 30 s in production on both sides.
+const ROUTE_POLL_MS: &str = "2000";
 /// Times a message may come once more: each event that takes a broker away, each rebalance.
 const DISTURBANCES: u32 = 20;
 
@@ -37,12 +39,18 @@ fn nothing_acknowledged_is_lost_through_deaths_rolls_and_resizes() -> Result<()>
     let consuming = namespace.client_pod("consumer", Client::Java49, logs.path())?;
     let consumer = consuming.consume(
         NAMESRV,
-        &["--topic", TOPIC, "--group", "billing", "--heartbeat-ms", "1000"],
+        &[
+            "--topic", TOPIC, "--group", "billing", "--heartbeat-ms", "1000",
+            "--route-poll-ms", ROUTE_POLL_MS,
+        ],
     )?;
     consumer.wait_ready()?;
     let producer = producing.produce(
         NAMESRV,
-        &["--topic", TOPIC, "--threads", "2", "--rate", "60", "--seconds", "3000", "--retries", "2"],
+        &[
+            "--topic", TOPIC, "--threads", "2", "--rate", "60", "--seconds", "3000",
+            "--retries", "2", "--route-poll-ms", ROUTE_POLL_MS,
+        ],
     )?;
     let step = |name: &str| -> Result<()> {
         let began = Instant::now();

@@ -45,6 +45,7 @@ final class Consume {
     private final long deadline;
     private final long consumeMs;
     private final int heartbeatMs;
+    private final int routePollMs;
     private final AtomicLong received = new AtomicLong();
     private volatile long lastArrival = System.nanoTime();
 
@@ -64,6 +65,7 @@ final class Consume {
         idleMs = options.number("idle-ms", 0);
         consumeMs = options.number("consume-ms", 0);
         heartbeatMs = (int) options.number("heartbeat-ms", 30_000);
+        routePollMs = (int) options.number("route-poll-ms", 30_000);
         long seconds = options.number("seconds", 0);
         deadline = seconds > 0 ? System.nanoTime() + seconds * 1_000_000_000L : Long.MAX_VALUE;
     }
@@ -78,7 +80,8 @@ final class Consume {
 
     static void run(Run run, String[] args, int from) throws Exception {
         Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "group", "from",
-            "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms");
+            "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms",
+            "route-poll-ms");
         Consume consume = new Consume(run, options);
         String mode = options.text("mode", "push");
         switch (mode) {
@@ -109,6 +112,7 @@ final class Consume {
         consumer.setConsumeFromWhere(
             fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
         consumer.setHeartbeatBrokerInterval(heartbeatMs);
+        consumer.setPollNameServerInterval(routePollMs);
         consumer.setConsumeThreadMin(threads);
         consumer.setConsumeThreadMax(threads);
         consumer.setConsumeMessageBatchMaxSize(batch);
@@ -202,6 +206,7 @@ final class Consume {
         consumer.setConsumeFromWhere(
             fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
         consumer.setHeartbeatBrokerInterval(heartbeatMs);
+        consumer.setPollNameServerInterval(routePollMs);
         if (assign) {
             consumer.start();
             List<MessageQueue> queues = new ArrayList<>();

@@ -69,13 +69,14 @@ final class Produce {
         producer.setRetryTimesWhenSendFailed(retries);
         producer.setRetryTimesWhenSendAsyncFailed(retries);
         producer.setMaxMessageSize((int) options.number("client-max-bytes", 4 * 1024 * 1024));
+        producer.setPollNameServerInterval((int) options.number("route-poll-ms", 30_000));
         producer.setDefaultTopicQueueNums((int) options.number("queues", 4));
     }
 
     static void run(Run run, String[] args, int from) throws Exception {
         new Produce(run, new Options(args, from, "namesrv", "topic", "mode", "tags", "key-prefix", "count",
             "size", "threads", "order", "rate", "seconds", "batch-size", "timeout-ms", "in-flight", "property",
-            "retries", "group", "instance", "client-max-bytes", "queues")).execute();
+            "retries", "group", "instance", "client-max-bytes", "queues", "route-poll-ms")).execute();
     }
 
     private void execute() throws Exception {
