@@ -294,31 +294,40 @@ pub(crate) fn put_decimal(out: &mut BytesMut, value: i64) {
 
 /// Writes a JSON string with its quotes.
 pub(crate) fn put_json_string(out: &mut BytesMut, text: &str) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    out.reserve(text.len() + 2);
     out.put_u8(b'"');
-    let bytes = text.as_bytes();
-    let mut done = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.put_slice(&bytes[done..at]);
-        done = at + 1;
-        match byte {
-            b'"' => out.put_slice(b"\\\""),
-            b'\\' => out.put_slice(b"\\\\"),
-            b'\n' => out.put_slice(b"\\n"),
-            b'\r' => out.put_slice(b"\\r"),
-            b'\t' => out.put_slice(b"\\t"),
-            _ => {
-                out.put_slice(b"\\u00");
-                out.put_u8(HEX[usize::from(byte >> 4)]);
-                out.put_u8(HEX[usize::from(byte & 15)]);
-            }
+    let mut rest = text.as_bytes();
+    // Most texts need no escape. Without an early exit this looks at many bytes at a time.
+    let needs_escape = rest.iter().fold(false, |found, &byte| found | must_escape(byte));
+    if needs_escape {
+        while let Some(at) = rest.iter().position(|&byte| must_escape(byte)) {
+            out.put_slice(&rest[..at]);
+            put_escape(out, rest[at]);
+            rest = &rest[at + 1..];
         }
     }
-    out.put_slice(&bytes[done..]);
+    out.put_slice(rest);
     out.put_u8(b'"');
+}
+
+fn must_escape(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
+}
+
+fn put_escape(out: &mut BytesMut, byte: u8) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    match byte {
+        b'"' => out.put_slice(b"\\\""),
+        b'\\' => out.put_slice(b"\\\\"),
+        b'\n' => out.put_slice(b"\\n"),
+        b'\r' => out.put_slice(b"\\r"),
+        b'\t' => out.put_slice(b"\\t"),
+        _ => {
+            out.put_slice(b"\\u00");
+            out.put_u8(HEX[usize::from(byte >> 4)]);
+            out.put_u8(HEX[usize::from(byte & 15)]);
+        }
+    }
 }
 
 #[cfg(test)]
