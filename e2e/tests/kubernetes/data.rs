@@ -8,7 +8,7 @@ use e2e::ledger::{GroupRules, Ledger, SendRules};
 use e2e::programs::Client;
 use e2e::wait;
 
-use crate::{cluster, cluster_manifest, topic_manifest};
+use crate::{cluster, cluster_manifest, group_manifest, topic_manifest};
 
 const MESSAGES: usize = 200;
 
@@ -20,8 +20,11 @@ fn a_cluster_made_again_under_its_name_has_its_messages() -> Result<()> {
     let namesrv = "kept-namesrv.e2e-retain.svc:9876";
     namespace.apply(&cluster_manifest("kept", 1, ""))?;
     namespace.apply(&topic_manifest("letters", "kept", 4))?;
+    // Groups are not created by whoever comes, as topics are not.
+    namespace.apply(&group_manifest("reader", "kept"))?;
     namespace.wait_ready("rocketmqcluster/kept")?;
     namespace.wait_ready("topic/letters")?;
+    namespace.wait_ready("consumergroup/reader")?;
     let programs = namespace.client_pod("client", Client::Java49, logs.path())?;
     let mut ledger = Ledger::new();
     let count = MESSAGES.to_string();
