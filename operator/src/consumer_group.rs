@@ -21,6 +21,7 @@ use crate::crd::{
 use crate::error::{Error, jittered};
 use crate::events::Happening;
 use crate::rocketmq::GroupSettings;
+use crate::topic::delete::confirm_gone;
 use crate::topic::finalizer_patch;
 use status::{Finding, Observed};
 
@@ -33,6 +34,7 @@ pub async fn reconcile(group: Arc<ConsumerGroup>, ctx: Arc<Context>) -> Result<A
 }
 
 async fn pass(cached: &ConsumerGroup, ctx: &Context) -> Result<Action, Error> {
+    ctx.caches_filled().await?;
     let namespace = namespace_of(cached);
     let objects = ctx.objects(&namespace);
     let Some(group) = objects.get::<ConsumerGroup>(&cached.name_any()).await? else {
@@ -232,6 +234,7 @@ async fn delete(
             ctx.events.send(&about, Happening::DeletionSkipped, note).await;
         }
         (true, None, None) => {
+            confirm_gone(objects, &group.spec.cluster_ref.name).await?;
             let note = format!("the cluster of the consumer group {name:?} is gone");
             ctx.events.send(&about, Happening::DeletionSkipped, note).await;
         }

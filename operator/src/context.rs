@@ -73,6 +73,18 @@ impl Context {
         Objects::new(self.client.clone(), namespace, self.metrics.clone())
     }
 
+    /// Waits until every cache holds what the API server had when it was filled. Passes that conclude
+    /// something from an absence begin with this; it holds them up only at the start of the process.
+    ///
+    /// # Errors
+    /// Fails when a watch has ended, that is while the process stops.
+    pub async fn caches_filled(&self) -> Result<(), Error> {
+        let stopping = |_| Error::NotYet("the caches are being closed".to_owned());
+        self.clusters.wait_until_ready().await.map_err(stopping)?;
+        self.topics.wait_until_ready().await.map_err(stopping)?;
+        self.consumer_groups.wait_until_ready().await.map_err(stopping)
+    }
+
     /// A cluster by name, as last seen.
     pub fn cluster(&self, namespace: &str, name: &str) -> Option<Arc<RocketMQCluster>> {
         self.clusters.get(&ObjectRef::new(name).within(namespace))

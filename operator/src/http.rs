@@ -67,3 +67,45 @@ async fn metrics(State(shown): State<Shown>) -> impl IntoResponse {
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    async fn get(address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        answer
+    }
+
+    #[tokio::test]
+    async fn readiness_follows_the_api_server_and_the_server_stops() {
+        let (shown, stop) = (Shown::default(), CancellationToken::new());
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (address, server) =
+            serve(anywhere, shown.clone(), stop.clone()).await.expect("listening");
+        assert!(get(address, "/livez").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 503"));
+        shown.ready.store(true, Ordering::Relaxed);
+        assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+        shown.metrics.set_leader(true);
+        assert!(get(address, "/metrics").await.contains("rocketmq_operator_leader 1"));
+        stop.cancel();
+        server.await.expect("joined").expect("served");
+    }
+
+    #[tokio::test]
+    async fn a_taken_address_is_named() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = taken.local_addr().expect("an address");
+        let error = serve(address, Shown::default(), CancellationToken::new())
+            .await
+            .expect_err("taken");
+        assert!(format!("{error:#}").contains(&address.to_string()), "{error:#}");
+    }
+}

@@ -18,3 +18,6 @@ pub mod rocketmq;
 pub mod run;
 pub mod settings;
 pub mod topic;
+
+#[cfg(test)]
+mod testing;

@@ -41,6 +41,7 @@ pub async fn reconcile(topic: Arc<Topic>, ctx: Arc<Context>) -> Result<Action, E
 }
 
 async fn pass(cached: &Topic, ctx: &Context) -> Result<Action, Error> {
+    ctx.caches_filled().await?;
     let namespace = namespace_of(cached);
     let objects = ctx.objects(&namespace);
     // The steps of a change are in the status, so it must not be an old copy.

@@ -24,7 +24,9 @@ pub struct TierView<'a> {
     pub name_servers: bool,
     /// Pods it should have.
     pub replicas: i32,
-    /// Whether the StatefulSet is there and its controller has seen the newest template.
+    /// Whether the StatefulSet is there.
+    pub exists: bool,
+    /// Whether its controller has seen the newest template.
     pub observed: bool,
     /// Pods it has, by name.
     pub pods: Vec<PodView<'a>>,
@@ -129,7 +131,7 @@ impl<'a> TierView<'a> {
                 reason: restart_reason(pod, &wanted.spec.template),
             })
             .collect();
-        Self { name, name_servers, replicas, observed, pods }
+        Self { name, name_servers, replicas, exists: live.is_some(), observed, pods }
     }
 
     /// Pods that are ready.
@@ -170,7 +172,7 @@ fn restart_reason(pod: &Pod, template: &PodTemplateSpec) -> RestartReason {
 /// The next step. `registered`: whether every ready name server knows the master of every group
 /// that has a ready pod; a name server that was replaced starts empty.
 pub fn plan<'a>(tiers: &[TierView<'a>], registered: bool, now: Timestamp) -> Roll<'a> {
-    if let Some(tier) = tiers.iter().find(|tier| !tier.observed) {
+    if let Some(tier) = tiers.iter().find(|tier| tier.exists && !tier.observed) {
         return wait(format!("StatefulSet {} to be observed", tier.name));
     }
     let pods = || tiers.iter().flat_map(|tier| &tier.pods);

@@ -9,51 +9,83 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::rule;
 
-/// Keys of broker.conf that follow from the rest of the resource; one owner per key.
-pub const OWNED_BROKER_KEYS: &[&str] = &[
-    "bindAddress",
-    "brokerClusterName",
-    "brokerConfigPath",
-    "brokerIP1",
-    "brokerIP2",
-    "brokerId",
-    "brokerName",
-    "brokerPermission",
-    "brokerRole",
-    "enableControllerMode",
-    "enableDLegerCommitLog",
-    "fetchNameSrvAddrByDnsLookup",
-    "fetchNamesrvAddrByAddressServer",
-    "haListenPort",
-    "haMasterAddress",
-    "listenPort",
-    "metricsExporterType",
-    "metricsPromExporterHost",
-    "metricsPromExporterPort",
-    "namesrvAddr",
-    "readOnlyCommitLogStorePaths",
-    "rocketmqHome",
-    "storePathCommitLog",
-    "storePathRootDir",
+/// Keys of broker.conf that follow from the rest of the resource, with what to do instead: one owner
+/// per key.
+pub const OWNED_BROKER_KEYS: &[(&str, &str)] = &[
+    ("bindAddress", "brokers listen on every address of their pod"),
+    ("brokerClusterName", "it is metadata.name"),
+    ("brokerConfigPath", "the file is made by the operator"),
+    ("brokerIP1", "brokers advertise the name of their Service"),
+    ("brokerIP2", "brokers advertise the name of their Service"),
+    ("brokerId", "each group has one broker, its master"),
+    ("brokerName", "it is metadata.name, -broker- and the group's number"),
+    ("brokerPermission", "use a Topic's permission"),
+    ("brokerRole", "each group has one broker, its master"),
+    ("enableControllerMode", "groups have one broker"),
+    ("enableDLegerCommitLog", "groups have one broker"),
+    ("fetchNameSrvAddrByDnsLookup", "brokers know every name server by name"),
+    ("fetchNamesrvAddrByAddressServer", "brokers know every name server by name"),
+    ("haListenPort", "groups have one broker"),
+    ("haMasterAddress", "groups have one broker"),
+    ("listenPort", "it is 10911"),
+    ("metricsExporterType", "metrics are served for Prometheus"),
+    ("metricsPromExporterHost", "metrics are served on every address of the pod"),
+    ("metricsPromExporterPort", "it is 5557"),
+    ("namesrvAddr", "it follows from nameServers.replicas"),
+    ("readOnlyCommitLogStorePaths", "the store is on the group's volume"),
+    ("rocketmqHome", "the store is on the group's volume"),
+    ("storePathCommitLog", "the store is on the group's volume"),
+    ("storePathRootDir", "the store is on the group's volume"),
 ];
 
-/// Keys of namesrv.conf that the operator sets.
-pub const OWNED_NAME_SERVER_KEYS: &[&str] = &[
-    "bindAddress",
-    "configStorePath",
-    "enableControllerInNamesrv",
-    "kvConfigPath",
-    "listenPort",
-    "metricsExporterType",
-    "metricsPromExporterHost",
-    "metricsPromExporterPort",
-    "rocketmqHome",
+/// Keys of namesrv.conf that the operator sets, with what to do instead.
+pub const OWNED_NAME_SERVER_KEYS: &[(&str, &str)] = &[
+    ("bindAddress", "name servers listen on every address of their pod"),
+    ("configStorePath", "the file is made by the operator"),
+    ("enableControllerInNamesrv", "groups have one broker"),
+    ("kvConfigPath", "it is in the pod's scratch directory"),
+    ("listenPort", "it is 9876"),
+    ("metricsExporterType", "metrics are served for Prometheus"),
+    ("metricsPromExporterHost", "metrics are served on every address of the pod"),
+    ("metricsPromExporterPort", "it is 5557"),
+    ("rocketmqHome", "it is the pod's scratch directory"),
 ];
+
+fn broker_keys(schema: &mut Schema) {
+    configuration(schema, "brokers.config", 128, OWNED_BROKER_KEYS);
+}
+
+fn name_server_keys(schema: &mut Schema) {
+    configuration(schema, "nameServers.config", 64, OWNED_NAME_SERVER_KEYS);
+}
+
+/// The schema of a configuration file's entries. A rule per owned key, since a message that names
+/// the key by an expression costs more than the API server allows.
+fn configuration(schema: &mut Schema, field: &str, entries_max: u32, owned: &[(&str, &str)]) {
+    let mut rules = vec![json!({
+        "rule": "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9]*$'))",
+        "message": format!("{field}: a key is letters and digits, as RocketMQ names it"),
+    })];
+    rules.extend(owned.iter().map(|(key, instead)| {
+        json!({
+            "rule": format!("!('{key}' in self)"),
+            "message": format!("{field}.{key} is set by the operator ({instead}): remove it"),
+        })
+    }));
+    schema.insert("maxProperties".to_owned(), json!(entries_max));
+    schema.insert(
+        "additionalProperties".to_owned(),
+        // One line: a line break would be another entry.
+        json!({"type": "string", "maxLength": 1024, "pattern": "^[^\\n\\r]*$"}),
+    );
+    schema.insert("x-kubernetes-validations".to_owned(), json!(rules));
+}
 
 /// A RocketMQ cluster: a tier of name servers and broker groups of one master each.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, KubeSchema)]
@@ -176,23 +208,15 @@ pub enum PullPolicy {
 pub struct NameServers {
     /// Number of name servers, each of which knows every broker. At least 1.
     #[serde(default = "name_server_replicas")]
-    #[x_kube(validation = rule(
+    #[x_kube(validation = (
         "self >= 1 && self <= 9",
-        "'nameServers.replicas: ' + string(self) + ' is outside 1..9: every broker registers with each of them, 3 suits most clusters'"
+        "nameServers.replicas must be 1 to 9: every broker registers with each of them, and 3 suit most clusters"
     ))]
     pub replicas: i32,
 
     /// Keys of namesrv.conf as RocketMQ names them, values as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    #[x_kube(validation = rule(
-        "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9]*$') && size(self[k]) <= 1024 && !self[k].contains('\\n') && !self[k].contains('\\r'))",
-        "'nameServers.config: ' + self.filter(k, !k.matches('^[A-Za-z][A-Za-z0-9]*$') || size(self[k]) > 1024 || self[k].contains('\\n') || self[k].contains('\\r')).join(', ') + ': a key is letters and digits, a value one line of at most 1024 characters'"
-    ))]
-    #[x_kube(validation = rule(
-        "self.all(k, !(k in ['bindAddress', 'configStorePath', 'enableControllerInNamesrv', 'kvConfigPath', 'listenPort', 'metricsExporterType', 'metricsPromExporterHost', 'metricsPromExporterPort', 'rocketmqHome']))",
-        "'nameServers.config: ' + self.filter(k, k in ['bindAddress', 'configStorePath', 'enableControllerInNamesrv', 'kvConfigPath', 'listenPort', 'metricsExporterType', 'metricsPromExporterHost', 'metricsPromExporterPort', 'rocketmqHome']).join(', ') + ' is set by the operator: remove it'"
-    ))]
+    #[schemars(transform = name_server_keys)]
     pub config: BTreeMap<String, String>,
 
     /// Requests and limits of the container.
@@ -225,27 +249,16 @@ fn name_server_replicas() -> i32 {
 pub struct Brokers {
     /// Number of broker groups. It can grow; taking a group away is refused, since its messages
     /// would be lost to consumers.
-    #[x_kube(validation = rule(
-        "self >= 1 && self <= 256",
-        "'brokers.groups: ' + string(self) + ' is outside 1..256'"
-    ))]
-    #[x_kube(validation = rule(
+    #[x_kube(validation = ("self >= 1 && self <= 256", "brokers.groups must be 1 to 256"))]
+    #[x_kube(validation = (
         "self >= oldSelf",
-        "'brokers.groups: ' + string(self) + ' is less than ' + string(oldSelf) + ': broker groups cannot be removed, since unconsumed messages would be stranded; keep at least ' + string(oldSelf)"
+        "brokers.groups must not decrease: groups cannot be removed, since their unconsumed messages would be stranded; set it back"
     ))]
     pub groups: i32,
 
     /// Keys of broker.conf as RocketMQ names them, values as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 128))]
-    #[x_kube(validation = rule(
-        "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9]*$') && size(self[k]) <= 1024 && !self[k].contains('\\n') && !self[k].contains('\\r'))",
-        "'brokers.config: ' + self.filter(k, !k.matches('^[A-Za-z][A-Za-z0-9]*$') || size(self[k]) > 1024 || self[k].contains('\\n') || self[k].contains('\\r')).join(', ') + ': a key is letters and digits, a value one line of at most 1024 characters'"
-    ))]
-    #[x_kube(validation = rule(
-        "self.all(k, !(k in ['bindAddress', 'brokerClusterName', 'brokerConfigPath', 'brokerIP1', 'brokerIP2', 'brokerId', 'brokerName', 'brokerPermission', 'brokerRole', 'enableControllerMode', 'enableDLegerCommitLog', 'fetchNameSrvAddrByDnsLookup', 'fetchNamesrvAddrByAddressServer', 'haListenPort', 'haMasterAddress', 'listenPort', 'metricsExporterType', 'metricsPromExporterHost', 'metricsPromExporterPort', 'namesrvAddr', 'readOnlyCommitLogStorePaths', 'rocketmqHome', 'storePathCommitLog', 'storePathRootDir']))",
-        "'brokers.config: ' + self.filter(k, k in ['bindAddress', 'brokerClusterName', 'brokerConfigPath', 'brokerIP1', 'brokerIP2', 'brokerId', 'brokerName', 'brokerPermission', 'brokerRole', 'enableControllerMode', 'enableDLegerCommitLog', 'fetchNameSrvAddrByDnsLookup', 'fetchNamesrvAddrByAddressServer', 'haListenPort', 'haMasterAddress', 'listenPort', 'metricsExporterType', 'metricsPromExporterHost', 'metricsPromExporterPort', 'namesrvAddr', 'readOnlyCommitLogStorePaths', 'rocketmqHome', 'storePathCommitLog', 'storePathRootDir']).join(', ') + ' is set by the operator: remove it'"
-    ))]
+    #[schemars(transform = broker_keys)]
     pub config: BTreeMap<String, String>,
 
     /// The volume of each group.
@@ -257,9 +270,9 @@ pub struct Brokers {
 
     /// Seconds a broker gets to flush and unregister before it is killed.
     #[serde(default = "termination_grace_seconds")]
-    #[x_kube(validation = rule(
+    #[x_kube(validation = (
         "self >= 10 && self <= 3600",
-        "'brokers.terminationGracePeriodSeconds: ' + string(self) + ' is outside 10..3600'"
+        "brokers.terminationGracePeriodSeconds must be 10 to 3600: less would kill a broker that still flushes"
     ))]
     pub termination_grace_period_seconds: i64,
 

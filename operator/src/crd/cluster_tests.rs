@@ -52,13 +52,13 @@ fn names_that_cannot_be_services_are_refused() {
 #[test]
 fn counts_have_bounds() {
     for (path, value, message) in [
-        ("/spec/brokers/groups", 0, "brokers.groups: 0 is outside 1..256"),
-        ("/spec/brokers/groups", 257, "brokers.groups: 257 is outside 1..256"),
-        ("/spec/nameServers/replicas", 0, "nameServers.replicas: 0 is outside 1..9"),
+        ("/spec/brokers/groups", 0, "brokers.groups must be 1 to 256"),
+        ("/spec/brokers/groups", 257, "brokers.groups must be 1 to 256"),
+        ("/spec/nameServers/replicas", 0, "nameServers.replicas must be 1 to 9"),
         (
             "/spec/brokers/terminationGracePeriodSeconds",
             5,
-            "brokers.terminationGracePeriodSeconds: 5 is outside 10..3600",
+            "brokers.terminationGracePeriodSeconds must be 10 to 3600",
         ),
     ] {
         let mut spec = minimal();
@@ -77,8 +77,7 @@ fn groups_grow_and_do_not_shrink() {
     new["spec"]["brokers"]["groups"] = json!(3);
     typed(&new).validate_cel_update(&typed(&old)).expect("growing is accepted");
     let message = refused_update(&new, &old);
-    assert!(message.contains("brokers.groups: 2 is less than 3"), "{message}");
-    assert!(message.contains("keep at least 3"), "{message}");
+    assert!(message.contains("brokers.groups must not decrease"), "{message}");
 }
 
 #[test]
@@ -112,32 +111,36 @@ fn the_storage_class_stays() {
 
 #[test]
 fn keys_of_the_operator_are_refused_by_name() {
-    for key in OWNED_BROKER_KEYS {
-        let mut manifest = manifest(minimal());
-        manifest["spec"]["brokers"]["config"] = json!({*key: "1", "fileReservedTime": "48"});
-        let message = refused(&manifest);
-        assert!(message.contains(&format!("brokers.config: {key} is set by the operator")), "{message}");
-    }
-    for key in OWNED_NAME_SERVER_KEYS {
-        let mut manifest = manifest(minimal());
-        manifest["spec"]["nameServers"] = json!({"config": {*key: "1"}});
-        let message = refused(&manifest);
-        assert!(
-            message.contains(&format!("nameServers.config: {key} is set by the operator")),
-            "{message}"
-        );
+    for (tier, owned) in [("brokers", OWNED_BROKER_KEYS), ("nameServers", OWNED_NAME_SERVER_KEYS)] {
+        for (key, instead) in owned {
+            let mut manifest = manifest(minimal());
+            manifest["spec"][tier]["config"] = json!({*key: "1", "fileReservedTime": "48"});
+            let wanted = format!("{tier}.config.{key} is set by the operator ({instead}): remove it");
+            assert_eq!(refused(&manifest), wanted);
+        }
     }
 }
 
 #[test]
-fn configuration_entries_are_one_line_each() {
-    for (key, value) in [("a.b", "1"), ("", "1"), ("x y", "1"), ("flushDiskType", "A\nbrokerId=1")] {
+fn configuration_keys_are_letters_and_digits() {
+    for key in ["a.b", "", "x y", "a\nbrokerId"] {
         for tier in ["brokers", "nameServers"] {
             let mut manifest = manifest(minimal());
-            manifest["spec"][tier]["config"] = json!({key: value});
+            manifest["spec"][tier]["config"] = json!({key: "1"});
             let message = refused(&manifest);
             assert!(message.contains("letters and digits"), "{tier} {key:?}: {message}");
         }
+    }
+}
+
+#[test]
+fn configuration_values_are_one_line() {
+    let schema = serde_json::to_value(&definitions()[0].spec.versions[0].schema).expect("json");
+    for tier in ["brokers", "nameServers"] {
+        let path = format!("/openAPIV3Schema/properties/spec/properties/{tier}/properties/config");
+        let config = schema.pointer(&path).expect("the field");
+        assert_eq!(config["additionalProperties"]["pattern"], "^[^\\n\\r]*$", "{config}");
+        assert_eq!(config["additionalProperties"]["maxLength"], 1024);
     }
 }
 
@@ -147,14 +150,4 @@ fn versions_are_image_tags() {
     manifest["spec"]["version"] = json!("1.0 beta");
     let message = refused(&manifest);
     assert!(message.contains("version: \"1.0 beta\" is no image tag"), "{message}");
-}
-
-/// The lists in the rules are written out, since an attribute takes no constant.
-#[test]
-fn the_lists_in_the_rules_are_the_constants() {
-    let text = serde_json::to_string(&definitions()[0]).expect("json");
-    for keys in [OWNED_BROKER_KEYS, OWNED_NAME_SERVER_KEYS] {
-        let list = keys.iter().map(|k| format!("'{k}'")).collect::<Vec<_>>().join(", ");
-        assert_eq!(text.matches(&format!("[{list}]")).count(), 2, "{list}");
-    }
 }

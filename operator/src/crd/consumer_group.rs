@@ -90,17 +90,17 @@ pub struct ConsumerGroupSpec {
 
     /// Queues of the retry topic on each broker group.
     #[serde(default = "retry_queues")]
-    #[x_kube(validation = rule(
+    #[x_kube(validation = (
         "self >= 0 && self <= 64",
-        "'retryQueues: ' + string(self) + ' is outside 0..64 (0: failed messages are not retried)'"
+        "retryQueues must be 0 to 64; 0 means that failed messages are not retried"
     ))]
     pub retry_queues: i32,
 
     /// Deliveries before a message goes to the dead-letter queue.
     #[serde(default = "max_retries")]
-    #[x_kube(validation = rule(
+    #[x_kube(validation = (
         "self >= -1 && self <= 1024",
-        "'maxRetries: ' + string(self) + ' is outside -1..1024 (-1: without end)'"
+        "maxRetries must be -1 to 1024; -1 means without end"
     ))]
     pub max_retries: i32,
 

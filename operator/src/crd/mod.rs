@@ -8,7 +8,9 @@ pub mod cluster;
 pub mod consumer_group;
 pub mod topic;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
 use kube::core::cel::{Message, Rule};
 use kube::{CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
@@ -97,9 +99,14 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 }
 
 /// Adds what the derive cannot express: keyed condition lists, so that server-side apply and
-/// `kubectl wait` treat them as maps by type.
+/// `kubectl wait` treat them as maps by type. Takes away the descriptions inside Kubernetes' own
+/// types, which are two thirds of the text and known from pods: `kubectl apply` keeps a copy of a
+/// definition in an annotation, and that has a limit.
 fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
+        if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            shorten(root, false);
+        }
         let conditions = version
             .schema
             .as_mut()
@@ -114,6 +121,38 @@ fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         }
     }
     crd
+}
+
+/// Fields of ours that hold types of Kubernetes.
+const FOREIGN_FIELDS: &[&str] = &[
+    "affinity",
+    "conditions",
+    "env",
+    "pullSecrets",
+    "resources",
+    "tolerations",
+    "topologySpreadConstraints",
+];
+
+fn shorten(schema: &mut JSONSchemaProps, foreign: bool) {
+    for (name, property) in schema.properties.iter_mut().flatten() {
+        if foreign {
+            property.description = None;
+        }
+        shorten(property, foreign || FOREIGN_FIELDS.contains(&name.as_str()));
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        if foreign {
+            items.description = None;
+        }
+        shorten(items, foreign);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        if foreign {
+            values.description = None;
+        }
+        shorten(values, foreign);
+    }
 }
 
 /// The definitions as YAML documents, separated by `---` lines.
@@ -155,6 +194,15 @@ mod tests {
                     path.display()
                 );
             }
+        }
+    }
+
+    /// `kubectl apply` stores a definition in an annotation of at most 256 KiB.
+    #[test]
+    fn definitions_are_short_enough_to_be_applied() {
+        for crd in definitions() {
+            let size = serde_json::to_string(&crd).expect("json").len();
+            assert!(size < 128 * 1024, "{:?} has {size} bytes", crd.metadata.name);
         }
     }
 

@@ -74,10 +74,7 @@ pub struct TopicSpec {
     pub topic_name: Option<String>,
 
     /// Queues on each broker group: both read and write count once no change is under way.
-    #[x_kube(validation = rule(
-        "self >= 1 && self <= 1024",
-        "'queuesPerGroup: ' + string(self) + ' is outside 1..1024'"
-    ))]
+    #[x_kube(validation = ("self >= 1 && self <= 1024", "queuesPerGroup must be 1 to 1024"))]
     pub queues_per_group: i32,
 
     /// What clients may do with the topic.

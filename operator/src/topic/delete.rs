@@ -45,6 +45,7 @@ pub(super) async fn pass(
             ctx.events.send(&about, Happening::DeletionSkipped, note).await;
         }
         (true, None, None) => {
+            confirm_gone(objects, &topic.spec.cluster_ref.name).await?;
             let note = format!("the cluster of the topic {:?} is gone", topic.topic_name());
             ctx.events.send(&about, Happening::DeletionSkipped, note).await;
         }
@@ -59,6 +60,17 @@ pub(super) async fn pass(
         objects.merge::<Topic>(&topic.name_any(), &patch).await?;
     }
     Ok(Action::await_change())
+}
+
+/// The cache says that a cluster is gone; before something is left undone for that, the API server is
+/// asked.
+pub(crate) async fn confirm_gone(objects: &Objects, cluster: &str) -> Result<(), Error> {
+    match objects.get::<RocketMQCluster>(cluster).await? {
+        Some(found) if found.metadata.deletion_timestamp.is_none() => {
+            Err(Error::NotYet(format!("RocketMQCluster {cluster} is not in the cache yet")))
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn refuse(

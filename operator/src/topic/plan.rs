@@ -85,7 +85,7 @@ pub fn plan(
     refresh: Duration,
 ) -> Plan {
     let clock = Clock { now, refresh };
-    let from = settings(observed).map(|s| s.read_queues).fold(wanted.queues, i32::max);
+    let from = settings(observed).map(|s| s.read_queues).max().unwrap_or(wanted.queues);
     let grows = settings(observed).any(|s| s.write_queues < wanted.queues);
     let mut raise_write = false;
     let mut lower_read = false;
