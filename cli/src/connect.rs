@@ -20,7 +20,8 @@ const NAMESRV_VARIABLE: &str = "NAMESRV_ADDR";
 /// `-n`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Namesrv {
-    /// Name servers, as host:port;host:port [default: NAMESRV_ADDR of the environment, else 127.0.0.1:9876]
+    /// Name servers, as host:port;host:port [default: NAMESRV_ADDR of the environment, else
+    /// 127.0.0.1:9876]
     #[arg(short = 'n', long = "namesrv", value_name = "ADDRESSES")]
     namesrv: Option<String>,
 }
@@ -30,10 +31,7 @@ impl Namesrv {
     pub fn addresses(&self) -> String {
         let from_environment =
             || std::env::var(NAMESRV_VARIABLE).ok().filter(|text| !text.trim().is_empty());
-        self.namesrv
-            .clone()
-            .or_else(from_environment)
-            .unwrap_or_else(|| NAMESRV_DEFAULT.to_owned())
+        self.namesrv.clone().or_else(from_environment).unwrap_or_else(|| NAMESRV_DEFAULT.to_owned())
     }
 
     /// A client for administration. Nothing is sent yet.
@@ -87,10 +85,9 @@ pub fn failed(error: ClientError) -> anyhow::Error {
         ClientError::TopicNotFound { .. } => {
             (Exit::NotFound, "; create it with rmq topic create, see all with rmq topic list")
         }
-        ClientError::NameServers { .. } => (
-            Exit::Unreachable,
-            "; is it running, and is the address right (-n, or NAMESRV_ADDR)?",
-        ),
+        ClientError::NameServers { .. } => {
+            (Exit::Unreachable, "; is it running, and is the address right (-n, or NAMESRV_ADDR)?")
+        }
         ClientError::Call(CallError::Connect { .. } | CallError::Closed { .. }) => {
             (Exit::Unreachable, "; is the broker running, and is its address reachable from here?")
         }
@@ -134,10 +131,11 @@ pub async fn masters(admin: &Admin, cluster: Option<&str>) -> anyhow::Result<Vec
     let clusters: Vec<&str> = info.cluster_addr_table.keys().map(String::as_str).collect();
     let text = match cluster {
         Some(cluster) if !clusters.contains(&cluster) => {
-            format!("cluster {cluster} does not exist; the name server knows: {}", clusters.join(", "))
+            let clusters = clusters.join(", ");
+            format!("cluster {cluster} does not exist; the name server knows: {clusters}")
         }
-        _ => "no master broker is registered at the name server; is the broker running, and does its \
-              namesrvAddr name this name server?"
+        _ => "no master broker is registered at the name server; is the broker running, and does \
+              its namesrvAddr name this name server?"
             .to_owned(),
     };
     Err(exit::error(Exit::NotFound, text))

@@ -68,8 +68,7 @@ async fn list(args: ListArgs, format: Format) -> anyhow::Result<()> {
             if !args.all && names::is_system_group(&name) {
                 continue;
             }
-            let connection =
-                connect::done(admin.consumer_connection(&broker.addr, &name).await)?;
+            let connection = connect::done(admin.consumer_connection(&broker.addr, &name).await)?;
             let members = connection.map_or(0, |connection| connection.connection_set.len());
             let row = groups.entry(name.clone()).or_insert_with(|| GroupRow {
                 group: name,
@@ -182,7 +181,8 @@ fn print(progress: &Progress) -> anyhow::Result<()> {
             ]
         })
         .collect();
-    let head = ["TOPIC", "BROKER", "QUEUE", "BROKER OFFSET", "CONSUMER OFFSET", "LAG", "CONSUMED UP TO"];
+    let head =
+        ["TOPIC", "BROKER", "QUEUE", "BROKER OFFSET", "CONSUMER OFFSET", "LAG", "CONSUMED UP TO"];
     output::table(&head, &rows)?;
     output::line(&format!("total lag of {}: {}", progress.group, progress.lag))?;
     Ok(())

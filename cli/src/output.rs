@@ -33,7 +33,8 @@ pub fn json(value: &impl Serialize) -> io::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
-/// Writes rows below a head, columns aligned; numbers to the right. Prints the head even without rows.
+/// Writes rows below a head, columns aligned; numbers to the right. Prints the head even without
+/// rows.
 ///
 /// # Errors
 /// Standard output is closed or full.
@@ -56,13 +57,13 @@ fn render(head: &[&str], rows: &[Vec<String>]) -> String {
     let lines = std::iter::once(head.iter().map(|cell| (*cell).to_owned()).collect())
         .chain(rows.iter().cloned())
         .map(|row: Vec<String>| {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(widths.iter().zip(&numeric))
-                .map(|(cell, (&width, &numeric))| {
-                    if numeric { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-                })
-                .collect();
+            let cells: Vec<String> =
+                row.iter()
+                    .zip(widths.iter().zip(&numeric))
+                    .map(|(cell, (&width, &numeric))| {
+                        if numeric { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+                    })
+                    .collect();
             cells.join("  ").trim_end().to_owned()
         });
     lines.collect::<Vec<_>>().join("\n")
@@ -75,6 +76,25 @@ pub fn time(timestamp_ms: i64) -> String {
     }
     jiff::Timestamp::from_millisecond(timestamp_ms)
         .map_or_else(|_| timestamp_ms.to_string(), |time| format!("{time:.3}"))
+}
+
+/// Bytes as base64 with padding (RFC 4648), for bodies that are no text.
+pub fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let group = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            if digit <= chunk.len() {
+                let value = group >> (18 - 6 * digit) & 63;
+                text.push(char::from(DIGITS[value as usize]));
+            } else {
+                text.push('=');
+            }
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -90,6 +110,17 @@ mod tests {
         let text = render(&["TOPIC", "QUEUES", "LAG"], &rows);
         assert_eq!(text, "TOPIC   QUEUES  LAG\norders       8    -\nü           16    5");
         assert_eq!(render(&["A", "B"], &[]), "A  B");
+    }
+
+    #[test]
+    fn base64_of_rfc_4648() {
+        let of = |text: &str| base64(text.as_bytes());
+        assert_eq!(of(""), "");
+        assert_eq!(of("f"), "Zg==");
+        assert_eq!(of("fo"), "Zm8=");
+        assert_eq!(of("foo"), "Zm9v");
+        assert_eq!(of("foobar"), "Zm9vYmFy");
+        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
     }
 
     #[test]

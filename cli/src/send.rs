@@ -6,11 +6,16 @@ use std::time::Duration;
 use anyhow::Context;
 use rocketmq_client::producer::ProducerBuilder;
 use rocketmq_client::{Message, Producer, SendReceipt, SendStatus};
+use rocketmq_protocol::names;
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use crate::connect::{self, Namesrv};
 use crate::exit::{self, Exit};
 use crate::output::{self, Format};
+
+/// Lines that may be read ahead of the sends.
+const LINES_MAX: usize = 16;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -50,7 +55,7 @@ struct Sent<'a> {
 }
 
 pub async fn run(args: Args, format: Format) -> anyhow::Result<()> {
-    let builder = Producer::builder([args.namesrv.addresses()], "rmq-send");
+    let builder = Producer::builder([args.namesrv.addresses()], names::CLIENT_INNER_PRODUCER_GROUP);
     let producer = connect::done(start(builder, args.timeout).await)?;
     let result = send_all(&args, &producer, format).await;
     producer.shutdown().await;
@@ -71,8 +76,8 @@ async fn send_all(args: &Args, producer: &Producer, format: Format) -> anyhow::R
         }
         return Ok(());
     }
-    // Read as it comes: `tail -f log | rmq send topic` sends each line at once. Nothing else runs on this thread.
-    for line in std::io::stdin().lock().lines() {
+    let mut lines = lines_of_standard_input();
+    while let Some(line) = lines.recv().await {
         let line = line.context("cannot read standard input")?;
         if line.is_empty() {
             continue;
@@ -82,6 +87,21 @@ async fn send_all(args: &Args, producer: &Producer, format: Format) -> anyhow::R
         }
     }
     Ok(())
+}
+
+/// Lines as they come: `tail -f log | rmq send topic` sends each at once. They are read on a thread
+/// of their own, so that heart-beats go on through a long silence; a read cannot be interrupted, so
+/// the thread ends with the process.
+fn lines_of_standard_input() -> mpsc::Receiver<std::io::Result<String>> {
+    let (lines_in, lines) = mpsc::channel(LINES_MAX);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            if lines_in.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 async fn send(args: &Args, producer: &Producer, body: &str, format: Format) -> anyhow::Result<()> {

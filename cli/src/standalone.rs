@@ -22,8 +22,9 @@ const READY_POLL: Duration = Duration::from_micros(500);
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Topics are created on first use. Stop it with Ctrl-C or SIGTERM; what was acknowledged is kept in the data directory.
-Clients: rmq send TOPIC BODY, rmq consume TOPIC --tail, or any RocketMQ client with the printed name server.")]
+Topics are created on first use. Stop it with Ctrl-C or SIGTERM; what was acknowledged is kept in
+the data directory. Clients: rmq send TOPIC BODY, rmq consume TOPIC --tail, or any RocketMQ client
+with the printed name server.")]
 pub struct Args {
     /// Directory of all files; made when it does not exist
     #[arg(long, value_name = "DIR", default_value = "rocketmq-data")]

@@ -35,7 +35,8 @@ pub struct CreateArgs {
     /// Name of the topic
     topic: String,
     /// Queues on each broker
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=65535))]
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..=65535))]
     queues: i32,
     /// What clients may do: rw, r or w
     #[arg(long, value_enum, default_value = "rw")]
@@ -227,7 +228,8 @@ async fn wait_until_routed(admin: &Admin, topic: &str, masters: &[Broker]) -> an
             return Err(exit::error(
                 Exit::Timeout,
                 format!(
-                    "topic {topic} was created, but the name server does not route it to {} after {} s",
+                    "topic {topic} was created, but the name server does not route it to {} \
+                     after {} s",
                     missing.name,
                     ROUTED_TIMEOUT.as_secs()
                 ),
@@ -330,9 +332,7 @@ async fn delete(args: DeleteArgs, format: Format) -> anyhow::Result<()> {
         ));
     }
     // The brokers' own registrations never take a topic away.
-    connect::done(
-        admin.delete_topic_in_namesrv(&args.topic, args.cluster.as_deref()).await,
-    )?;
+    connect::done(admin.delete_topic_in_namesrv(&args.topic, args.cluster.as_deref()).await)?;
     match format {
         Format::Json => {
             output::json(&serde_json::json!({"topic": args.topic, "brokers": deleted_on}))?;

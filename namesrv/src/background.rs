@@ -1,5 +1,5 @@
-//! What happens without a request: silent brokers expire, brokers are told of a new lowest id, probes and metrics are
-//! answered over HTTP. One thread with a small runtime of its own.
+//! What happens without a request: silent brokers expire, brokers are told of a new lowest id,
+//! probes and metrics are answered over HTTP. One thread with a small runtime of its own.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ impl Background {
         notices: mpsc::Receiver<MinIdChange>,
         http: Option<SocketAddr>,
     ) -> Result<Self, StartError> {
-        let thread_error = |source| StartError::Thread { name: THREAD_NAME, source };
+        let thread_error = |error| StartError::Thread { name: THREAD_NAME, error };
         let runtime = Builder::new_current_thread().enable_all().build().map_err(thread_error)?;
         let http = match http.map(|addr| (addr, serve_http(&runtime, addr, &state))) {
             None => None,
@@ -50,7 +50,10 @@ impl Background {
             Some((addr, Err(error)))
                 if addr.port() == METRICS_PORT_DEFAULT && error.kind() == ErrorKind::AddrInUse =>
             {
-                tracing::warn!(%error, "health and metrics are not served: set metricsPromExporterPort");
+                tracing::warn!(
+                    %error,
+                    "health and metrics are not served, set metricsPromExporterPort"
+                );
                 None
             }
             Some((_, Err(error))) => return Err(StartError::Metrics(error)),

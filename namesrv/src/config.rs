@@ -1,13 +1,16 @@
-//! namesrv.conf: RocketMQ's keys and defaults (NamesrvConfig, NettyServerConfig), and a few of our own.
+//! namesrv.conf: RocketMQ's keys and defaults (NamesrvConfig, NettyServerConfig), and a few of our
+//! own.
 //!
-//! Keys that only tune the Java program's threads and buffers are known, kept and shown, and do nothing.
+//! Keys that only tune the Java program's threads and buffers are known, kept and shown, and do
+//! nothing.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use rocketmq_protocol::config::ConfigError;
 
-/// The port of health and metrics unless configured: next to the broker's 5557, so that both fit on one machine.
+/// The port of health and metrics unless configured: next to the broker's 5557, so that both fit on
+/// one machine.
 pub const METRICS_PORT_DEFAULT: u16 = 5558;
 
 /// Keys that are accepted for compatibility and change nothing here.
@@ -36,7 +39,8 @@ const WITHOUT_EFFECT: [&str; 21] = [
 ];
 
 rocketmq_protocol::config_enum! {
-    /// How metrics leave the process (`metricsExporterType`; RocketMQ's broker also has OTLP_GRPC and LOG).
+    /// How metrics leave the process (`metricsExporterType`; RocketMQ's broker also has OTLP_GRPC
+    /// and LOG).
     pub enum MetricsExporter {
         /// Not at all, and no health either.
         Disable = "DISABLE",
@@ -46,22 +50,25 @@ rocketmq_protocol::config_enum! {
 }
 
 rocketmq_protocol::config! {
-    /// The name server's configuration. Each field says what its key means; a value outside the range stops the start.
+    /// The name server's configuration. Each field says what its key means; a value outside the
+    /// range stops the start.
     pub struct NamesrvConfig {
         /// Address to listen on.
         pub bind_address: String = "0.0.0.0".to_owned() => "bindAddress";
         /// Port of the remoting protocol; 0 takes any free one.
         pub listen_port: u16 = 9876 => "listenPort", 0..=65535;
-        /// Whether `/livez`, `/readyz` and `/metrics` are served over HTTP. The Java name server has none of it; the
-        /// keys are those of the broker.
+        /// Whether `/livez`, `/readyz` and `/metrics` are served over HTTP. The Java name server
+        /// has none of it; the keys are those of the broker.
         pub metrics_exporter_type: MetricsExporter = MetricsExporter::Prom => "metricsExporterType";
         /// Address of that HTTP server.
         pub metrics_prom_exporter_host: String = "0.0.0.0".to_owned() => "metricsPromExporterHost";
-        /// Its port; 0 takes any free one. When another process has the default port, there is no HTTP and a warning;
-        /// a configured port must be free.
-        pub metrics_prom_exporter_port: u16 = METRICS_PORT_DEFAULT => "metricsPromExporterPort", 0..=65535;
+        /// Its port; 0 takes any free one. When another process has the default port, there is no
+        /// HTTP and a warning; a configured port must be free.
+        pub metrics_prom_exporter_port: u16 =
+            METRICS_PORT_DEFAULT => "metricsPromExporterPort", 0..=65535;
         /// Home directory of the installation; shown, not used.
-        pub rocketmq_home: String = std::env::var("ROCKETMQ_HOME").unwrap_or_default() => "rocketmqHome";
+        pub rocketmq_home: String =
+            std::env::var("ROCKETMQ_HOME").unwrap_or_default() => "rocketmqHome";
         /// File of the key-value configuration.
         pub kv_config_path: String = in_home("kvConfig.json") => "kvConfigPath";
         /// File that a configuration change is written to; the `-c` file when there is one.
@@ -74,7 +81,8 @@ rocketmq_protocol::config! {
         /// Whether a registration is answered with all of ORDER_TOPIC_CONFIG.
         pub return_order_topic_config_to_broker: bool = true => "returnOrderTopicConfigToBroker";
         /// Milliseconds between two searches for silent brokers.
-        pub scan_not_active_broker_interval: i64 = 5_000 => "scanNotActiveBrokerInterval", 10..=3_600_000;
+        pub scan_not_active_broker_interval: i64 =
+            5_000 => "scanNotActiveBrokerInterval", 10..=3_600_000;
         /// Whether the lowest slave stands in for a missing master in routes.
         pub support_acting_master: bool = false => "supportActingMaster";
         /// Whether brokers are told of a new lowest id in their group.
@@ -88,11 +96,13 @@ rocketmq_protocol::config! {
         /// That time, in seconds.
         pub wait_seconds_for_service: i64 = 45 => "waitSecondsForService", 0..=86_400;
         /// Whether a whole registration drops the group's topics that it no longer lists.
-        pub delete_topic_with_broker_registration: bool = false => "deleteTopicWithBrokerRegistration";
+        pub delete_topic_with_broker_registration: bool =
+            false => "deleteTopicWithBrokerRegistration";
         /// Whether the controller runs in this process; only `false` is supported.
         pub enable_controller_in_namesrv: bool = false => "enableControllerInNamesrv";
         /// Seconds without traffic after which a connection is closed.
-        pub server_channel_max_idle_time_seconds: u64 = 120 => "serverChannelMaxIdleTimeSeconds", 1..=86_400;
+        pub server_channel_max_idle_time_seconds: u64 =
+            120 => "serverChannelMaxIdleTimeSeconds", 1..=86_400;
         /// Ignored: the stop is always graceful.
         pub enable_shutdown_gracefully: bool = false => "enableShutdownGracefully";
         /// Seconds that answers in flight may take to leave at a stop.
@@ -101,7 +111,8 @@ rocketmq_protocol::config! {
         /// No effect: requests are not split over thread pools.
         pub client_request_thread_pool_nums: i32 = 8 => "clientRequestThreadPoolNums";
         /// No effect.
-        pub client_request_thread_pool_queue_capacity: i32 = 50_000 => "clientRequestThreadPoolQueueCapacity";
+        pub client_request_thread_pool_queue_capacity: i32 =
+            50_000 => "clientRequestThreadPoolQueueCapacity";
         /// No effect.
         pub cluster_test: bool = false => "clusterTest";
         /// No effect.
@@ -119,7 +130,8 @@ rocketmq_protocol::config! {
         /// No effect.
         pub server_oneway_semaphore_value: i32 = 256 => "serverOnewaySemaphoreValue";
         /// No effect.
-        pub server_pooled_byte_buf_allocator_enable: bool = true => "serverPooledByteBufAllocatorEnable";
+        pub server_pooled_byte_buf_allocator_enable: bool =
+            true => "serverPooledByteBufAllocatorEnable";
         /// No effect.
         pub server_selector_threads: i32 = 3 => "serverSelectorThreads";
         /// No effect.
@@ -241,17 +253,19 @@ mod tests {
     /// What a Java 5.3.3 name server prints for getNamesrvConfig; each key must be ours too.
     #[test]
     fn every_key_of_the_java_name_server_is_known() {
-        let keys = "bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest \
-            configBlackList configStorePath defaultThreadPoolNums defaultThreadPoolQueueCapacity \
-            deleteTopicWithBrokerRegistration enableAllTopicList enableControllerInNamesrv \
-            enableShutdownGracefully enableTopicList kvConfigPath listenPort needWaitForService \
-            notifyMinBrokerIdChanged orderMessageEnable productEnvName returnOrderTopicConfigToBroker \
-            rocketmqHome scanNotActiveBrokerInterval serverAsyncSemaphoreValue serverCallbackExecutorThreads \
-            serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable serverOnewaySemaphoreValue \
-            serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize \
-            serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds supportActingMaster \
-            unRegisterBrokerQueueCapacity useEpollNativeSelector waitSecondsForService writeBufferHighWaterMark \
-            writeBufferLowWaterMark";
+        let keys = "bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity \
+            clusterTest configBlackList configStorePath defaultThreadPoolNums \
+            defaultThreadPoolQueueCapacity deleteTopicWithBrokerRegistration enableAllTopicList \
+            enableControllerInNamesrv enableShutdownGracefully enableTopicList kvConfigPath \
+            listenPort needWaitForService notifyMinBrokerIdChanged orderMessageEnable \
+            productEnvName returnOrderTopicConfigToBroker rocketmqHome \
+            scanNotActiveBrokerInterval serverAsyncSemaphoreValue serverCallbackExecutorThreads \
+            serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable \
+            serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads \
+            serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize \
+            serverWorkerThreads shutdownWaitTimeSeconds supportActingMaster \
+            unRegisterBrokerQueueCapacity useEpollNativeSelector waitSecondsForService \
+            writeBufferHighWaterMark writeBufferLowWaterMark";
         for key in keys.split_whitespace() {
             assert!(NamesrvConfig::KEYS.contains(&key), "{key}");
         }

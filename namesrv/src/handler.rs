@@ -1,8 +1,8 @@
 //! The name server's requests: which code is answered by whom, and where the answer is made.
 //!
-//! Questions and registrations are answered on the I/O thread, from memory. What writes a file goes to the admin
-//! thread, one request at a time. The handlers themselves are in the modules below; each turns a request into a
-//! `Response` and knows nothing of sockets.
+//! Questions and registrations are answered on the I/O thread, from memory. What writes a file goes
+//! to the admin thread, one request at a time. The handlers themselves are in the modules below;
+//! each turns a request into a `Response` and knows nothing of sockets.
 
 mod admin;
 mod broker;
@@ -311,7 +311,8 @@ impl Service for Handler {
     }
 }
 
-/// Reads the typed header; a missing or malformed field is the caller's error and is answered as such.
+/// Reads the typed header; a missing or malformed field is the caller's error and is answered as
+/// such.
 fn header<'a, H: Header<'a>>(request: &Frame<'a>) -> Result<H, Response> {
     request.header::<H>().map_err(|error| {
         Response::error(

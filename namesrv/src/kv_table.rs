@@ -1,6 +1,7 @@
 //! Key-value configuration by namespace, kept in kvConfig.json (RocketMQ's KVConfigManager).
 //!
-//! A change is on disk before it is visible or acknowledged. Changes block on the disk; questions never wait for them.
+//! A change is on disk before it is visible or acknowledged. Changes block on the disk; questions
+//! never wait for them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

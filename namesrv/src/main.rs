@@ -11,12 +11,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// RocketMQ name server.
 ///
-/// Logs go to standard error; RUST_LOG sets their level (default info).
-/// Health and metrics are served over HTTP on metricsPromExporterPort (5558): /livez, /readyz, /metrics.
+/// Logs go to standard error; RUST_LOG sets their level (default info). Health and metrics are
+/// served over HTTP on metricsPromExporterPort (5558): /livez, /readyz, /metrics.
 #[derive(Parser)]
 #[command(name = "namesrv", version)]
 struct Args {
-    /// Configuration file in RocketMQ's namesrv.conf format; changes made by requests are written back to it
+    /// Configuration file in RocketMQ's namesrv.conf format; changes made by requests are written
+    /// back to it
     #[arg(short = 'c', long = "configFile", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print every key with its effective value and exit

@@ -1,4 +1,5 @@
-//! What the name server counts, for Prometheus. The Java name server has no metrics of its own; these names are ours.
+//! What the name server counts, for Prometheus. The Java name server has no metrics of its own;
+//! these names are ours.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;

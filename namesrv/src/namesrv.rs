@@ -1,7 +1,7 @@
 //! The running name server: which threads it has, in which order they start and stop.
 //!
-//! Threads: one for I/O (all requests that need no disk), `namesrv-admin` (requests that write a file, one at a time)
-//! and `namesrv-background` (expiry, notices, HTTP). They stop in that order.
+//! Threads: one for I/O (all requests that need no disk), `namesrv-admin` (requests that write a
+//! file, one at a time) and `namesrv-background` (expiry, notices, HTTP). They stop in that order.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,23 +32,24 @@ pub enum StartError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The key-value file cannot be read.
-    #[error("key-value configuration (kvConfigPath): {0}")]
+    #[error(transparent)]
     KvConfig(#[from] FileError),
     /// The remoting port cannot be had.
     #[error("{0}; set listenPort to a free port, or bindAddress to an address of this machine")]
-    Listen(#[source] io::Error),
+    Listen(io::Error),
     /// The HTTP port cannot be had.
     #[error(
-        "{0}; set metricsPromExporterPort to a free port, or metricsExporterType=DISABLE to do without"
+        "{0}; set metricsPromExporterPort to a free port, or metricsExporterType=DISABLE to do \
+         without"
     )]
-    Metrics(#[source] io::Error),
+    Metrics(io::Error),
     /// The system gives no more threads.
-    #[error("cannot start thread {name}: {source}")]
+    #[error("cannot start thread {name}: {error}")]
     Thread {
         /// Which thread.
         name: &'static str,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -128,8 +129,8 @@ impl Namesrv {
         self.server.counters()
     }
 
-    /// Stops: no new connection, answers in flight leave (at most `shutdownWaitTimeSeconds`), then the threads end.
-    /// Blocks; later calls return at once.
+    /// Stops: no new connection, answers in flight leave (at most `shutdownWaitTimeSeconds`), then
+    /// the threads end. Blocks; later calls return at once.
     pub fn shutdown(&self) {
         self.state.set_serving(false);
         let deadline = Duration::from_secs(self.state.settings.get().shutdown_wait_time_seconds);
@@ -155,7 +156,7 @@ fn start_admin(state: Arc<State>, jobs: Receiver<AdminWork>) -> Result<JoinHandl
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(run)
-        .map_err(|source| StartError::Thread { name, source })
+        .map_err(|error| StartError::Thread { name, error })
 }
 
 fn stop_admin(admin: &Mutex<Option<Admin>>) {

@@ -1,8 +1,9 @@
 //! Who is where: broker groups, their addresses, and the queues each has of each topic.
 //!
-//! Pure state. No socket, no lock, no clock: the time and the connection's number come in by argument, and what must
-//! happen outside (a connection to close, brokers to notify) goes out as a value. The rules are those of RocketMQ's
-//! RouteInfoManager; where a rule is stricter here, the comment at it says so.
+//! Pure state. No socket, no lock, no clock: the time and the connection's number come in by
+//! argument, and what must happen outside (a connection to close, brokers to notify) goes out as a
+//! value. The rules are those of RocketMQ's RouteInfoManager; where a rule is stricter here, the
+//! comment at it says so.
 //!
 //! Invariants, checked by `check_invariants` in the tests:
 //! - a broker is live exactly when its address stands in its group;
@@ -10,6 +11,7 @@
 //! - each queue entry and each mapping names a group that exists.
 
 mod query;
+mod removal;
 #[cfg(test)]
 mod tests;
 
@@ -74,11 +76,11 @@ pub enum Registered {
         /// Whom to tell that the group's lowest id changed.
         min_id_change: Option<MinIdChange>,
     },
-    /// The id belongs to another address with a higher state version; answered as a success without content, as
-    /// RouteInfoManager does.
+    /// The id belongs to another address with a higher state version; answered as a success without
+    /// content, as RouteInfoManager does.
     Stale,
-    /// One topic of a broker that has not shown its whole table. Taking it would hide the others: the recorded data
-    /// version would look current.
+    /// One topic of a broker that has not shown its whole table. Taking it would hide the others:
+    /// the recorded data version would look current.
     Partial,
 }
 
@@ -121,8 +123,9 @@ pub struct RegisterRules {
     pub delete_missing_topics: bool,
 }
 
-/// A registered broker, known by its client address. (RocketMQ's key is cluster and address; a broker restarted under
-/// another cluster name would then be taken out when its former self expires.)
+/// A registered broker, known by its client address. (RocketMQ's key is cluster and address; a
+/// broker restarted under another cluster name would then be taken out when its former self
+/// expires.)
 #[derive(Clone, Debug)]
 struct Live {
     cluster: String,
@@ -162,7 +165,8 @@ pub struct RouteTable {
 impl RouteTable {
     /// Records a broker and, when it may speak for its group, the group's topics.
     ///
-    /// `connection` is the number of the connection it came on; numbers grow in the order of acceptance.
+    /// `connection` is the number of the connection it came on; numbers grow in the order of
+    /// acceptance.
     pub fn register(
         &mut self,
         registration: &Registration,
@@ -180,8 +184,8 @@ impl RouteTable {
             self.take_out(&r.broker_addr);
             return Registered::Stale;
         }
-        // RocketMQ refuses this only when the id is free. An id whose holder had another address is the same case: the
-        // newcomer's other topics were never seen.
+        // RocketMQ refuses this only when the id is free. An id whose holder had another address is
+        // the same case: the newcomer's other topics were never seen.
         if r.topics.len() == 1 && (occupant.is_none() || taken_by_other) {
             return Registered::Partial;
         }
@@ -235,8 +239,8 @@ impl RouteTable {
                 },
                 data_version: recorded_version(known_version, r),
                 ha_server_addr: r.ha_server_addr.clone(),
-                // A registration that was overtaken by one of a newer process must not tie the broker to the old
-                // connection, whose close would then take it out.
+                // A registration that was overtaken by one of a newer process must not tie the
+                // broker to the old connection, whose close would then take it out.
                 connection: connection.max(known_connection),
             },
         );
@@ -262,8 +266,9 @@ impl RouteTable {
             .is_some_and(|live| live.data_version.state_version > r.data_version.state_version)
     }
 
-    /// Takes the topics a registration lists. A topic the table lacks is always taken; one it has is replaced only when
-    /// the broker's table changed, so that a wiped write permission survives the next periodic registration.
+    /// Takes the topics a registration lists. A topic the table lacks is always taken; one it has
+    /// is replaced only when the broker's table changed, so that a wiped write permission survives
+    /// the next periodic registration.
     fn take_topics(
         &mut self,
         r: &Registration,
@@ -297,39 +302,8 @@ impl RouteTable {
         }
     }
 
-    /// Takes out a broker at its own request. A request on a connection older than the one the broker last registered
-    /// on comes from a process that has been replaced, and changes nothing.
-    pub fn unregister(
-        &mut self,
-        broker_name: &str,
-        broker_addr: &str,
-        connection: u64,
-    ) -> Option<Removed> {
-        let live = self.live.get(broker_addr)?;
-        if live.broker_name != broker_name || connection < live.connection {
-            return None;
-        }
-        self.take_out(broker_addr)
-    }
-
-    /// Takes out every broker that last registered on the closed connection.
-    pub fn connection_closed(&mut self, connection: u64) -> Vec<Removed> {
-        self.take_out_where(|live| live.connection == connection)
-    }
-
-    /// Takes out every broker that has been silent longer than its time.
-    pub fn expire(&mut self, now_ms: i64) -> Vec<Removed> {
-        self.take_out_where(|live| now_ms.saturating_sub(live.last_update_ms) > live.timeout_ms)
-    }
-
-    fn take_out_where(&mut self, gone: impl Fn(&Live) -> bool) -> Vec<Removed> {
-        let mut addrs: Vec<String> =
-            self.live.iter().filter(|(_, live)| gone(live)).map(|(addr, _)| addr.clone()).collect();
-        addrs.sort();
-        addrs.iter().filter_map(|addr| self.take_out(addr)).collect()
-    }
-
-    /// Marks a broker as alive (BROKER_HEARTBEAT and QUERY_DATA_VERSION). False when it is not registered.
+    /// Marks a broker as alive (BROKER_HEARTBEAT and QUERY_DATA_VERSION). False when it is not
+    /// registered.
     pub fn refresh(&mut self, cluster: &str, broker_addr: &str, now_ms: i64) -> bool {
         match self.live.get_mut(broker_addr) {
             Some(live) if live.cluster == cluster => {
@@ -345,7 +319,8 @@ impl RouteTable {
         self.change_perm(broker_name, |perm| perm & !PERM_WRITE)
     }
 
-    /// Makes every queue entry of a group readable and writable; returns how many topics the group has.
+    /// Makes every queue entry of a group readable and writable; returns how many topics the group
+    /// has.
     pub fn add_write_perm(&mut self, broker_name: &str) -> i32 {
         self.change_perm(broker_name, |_| PERM_READ | PERM_WRITE)
     }
@@ -392,7 +367,8 @@ impl RouteTable {
         }
     }
 
-    /// Adds queue entries of a topic without a registration (REGISTER_TOPIC_IN_NAMESRV). All or nothing.
+    /// Adds queue entries of a topic without a registration (REGISTER_TOPIC_IN_NAMESRV). All or
+    /// nothing.
     ///
     /// # Errors
     /// The name of the first group that is not registered.
@@ -407,59 +383,6 @@ impl RouteTable {
             entry.extend(queues.into_iter().map(|queue| (queue.broker_name.clone(), queue)));
         }
         Ok(())
-    }
-
-    /// Removes one broker with everything that stood only through it.
-    fn take_out(&mut self, broker_addr: &str) -> Option<Removed> {
-        let live = self.live.remove(broker_addr)?;
-        self.filter_servers.remove(broker_addr);
-        let broker_name = live.broker_name;
-        let mut min_id_change = None;
-        if let Some(group) = self.groups.get_mut(&broker_name) {
-            let min_before = group.min_id();
-            group.addrs.retain(|_, addr| addr != broker_addr);
-            if group.addrs.is_empty() {
-                self.drop_group(&broker_name);
-            } else {
-                let min_changed = group.min_id() != min_before;
-                if group.enable_acting_master && !group.addrs.contains_key(&MASTER_ID) {
-                    self.change_perm(&broker_name, |perm| perm & !PERM_WRITE);
-                }
-                if min_changed {
-                    min_id_change = self.min_id_change(&broker_name, Some(broker_addr));
-                }
-            }
-        }
-        Some(Removed {
-            cluster: live.cluster,
-            broker_name,
-            broker_addr: broker_addr.to_owned(),
-            connection: live.connection,
-            min_id_change,
-        })
-    }
-
-    fn drop_group(&mut self, broker_name: &str) {
-        if let Some(group) = self.groups.remove(broker_name) {
-            self.leave_cluster(&group.cluster, broker_name);
-        }
-        self.topics.retain(|_, queues| {
-            queues.remove(broker_name);
-            !queues.is_empty()
-        });
-        self.mappings.retain(|_, by_broker| {
-            by_broker.remove(broker_name);
-            !by_broker.is_empty()
-        });
-    }
-
-    fn leave_cluster(&mut self, cluster: &str, broker_name: &str) {
-        if let Some(names) = self.clusters.get_mut(cluster) {
-            names.remove(broker_name);
-            if names.is_empty() {
-                self.clusters.remove(cluster);
-            }
-        }
     }
 
     fn drop_mappings_without_topic(&mut self) {
@@ -485,8 +408,8 @@ impl RouteTable {
         }
     }
 
-    /// Whom to tell about a new lowest id: after a loss all that are left, after an arrival all but the newcomer. Only
-    /// groups with acting masters care.
+    /// Whom to tell about a new lowest id: after a loss all that are left, after an arrival all but
+    /// the newcomer. Only groups with acting masters care.
     fn min_id_change(&self, broker_name: &str, offline: Option<&str>) -> Option<MinIdChange> {
         let group = self.groups.get(broker_name)?;
         if !group.enable_acting_master {
@@ -514,9 +437,10 @@ impl RouteTable {
     }
 }
 
-/// The version to remember. A single topic that skips a version means that an earlier change never arrived here; then
-/// the old version stays, so that the broker's next question is answered "changed" and it shows its whole table.
-/// (RocketMQ records the newest and keeps the missed topic hidden.)
+/// The version to remember. A single topic that skips a version means that an earlier change never
+/// arrived here; then the old version stays, so that the broker's next question is answered
+/// "changed" and it shows its whole table. (RocketMQ records the newest and keeps the missed topic
+/// hidden.)
 fn recorded_version(known: Option<DataVersion>, r: &Registration) -> DataVersion {
     match known {
         Some(known) if r.topics.len() == 1 && !follows(&known, &r.data_version) => known,

@@ -1,7 +1,8 @@
 //! Small files that must survive a crash while they are written: kvConfig.json and namesrv.conf.
 //!
-//! A write goes to a temporary file, is synced, and replaces the old file by rename; the old one stays as `.bak` and is
-//! read when the first is missing or damaged. Knows nothing of what the bytes mean.
+//! A write goes to a temporary file, is synced, and replaces the old file by rename; the old one
+//! stays as `.bak` and is read when the first is missing or damaged. Knows nothing of what the
+//! bytes mean.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,17 +13,24 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}; check that the directory exists and is writable", path.display())]
+    #[error(
+        "cannot {action} {}: {error}; check that the directory exists and is writable",
+        path.display()
+    )]
     Io {
         /// What was tried.
         action: &'static str,
         /// On which file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// Neither the file nor its `.bak` can be understood.
-    #[error("{} is damaged and no usable .bak stands beside it: {reason}; repair it, or remove it to start empty", path.display())]
+    #[error(
+        "{} is damaged and no usable .bak stands beside it: {reason}; repair it, or remove it to \
+         start empty",
+        path.display()
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -32,7 +40,7 @@ pub enum FileError {
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
-    move |source| FileError::Io { action, path: path.to_owned(), source }
+    move |error| FileError::Io { action, path: path.to_owned(), error }
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -41,7 +49,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Replaces a file's content. After `Ok` the new content survives a power cut; at any moment before, the old does.
+/// Replaces a file's content. After `Ok` the new content survives a power cut; at any moment
+/// before, the old does.
 ///
 /// # Errors
 /// The step that failed. The old content is then still there, as the file or as its `.bak`.
@@ -65,11 +74,12 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("sync directory", dir))
 }
 
-/// Reads and parses a file, or its `.bak` when the file is missing or does not parse. `None`: neither exists.
+/// Reads and parses a file, or its `.bak` when the file is missing or does not parse. `None`:
+/// neither exists.
 ///
 /// # Errors
-/// The system's, or `Damaged` when something is there and nothing of it parses: starting empty would then lose it at
-/// the next write.
+/// The system's, or `Damaged` when something is there and nothing of it parses: starting empty
+/// would then lose it at the next write.
 pub fn read<T>(
     path: &Path,
     parse: impl Fn(&[u8]) -> Result<T, String>,
@@ -84,7 +94,11 @@ pub fn read<T>(
     let from_backup = read_if_exists(&backup)?.as_deref().map(&parse);
     match (from_backup, reason) {
         (Some(Ok(value)), reason) => {
-            tracing::warn!(file = %path.display(), reason, "file is missing or damaged, read its .bak");
+            tracing::warn!(
+                file = %path.display(),
+                reason,
+                "file is missing or damaged, read its .bak"
+            );
             Ok(Some(value))
         }
         (None, None) => Ok(None),

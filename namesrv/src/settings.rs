@@ -1,4 +1,5 @@
-//! The running configuration: read by every request, changed and written back by UPDATE_NAMESRV_CONFIG.
+//! The running configuration: read by every request, changed and written back by
+//! UPDATE_NAMESRV_CONFIG.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) enum UpdateError {
     #[error(transparent)]
     Invalid(#[from] ConfigError),
     /// The file cannot be written.
-    #[error("configuration not changed: {0}")]
+    #[error(transparent)]
     File(#[from] FileError),
 }
 
@@ -48,8 +49,9 @@ impl Settings {
         config::write(&self.get().to_properties())
     }
 
-    /// Applies properties text: all of it or nothing. Keys that do not exist are skipped with a warning. The whole
-    /// configuration is then written to `configStorePath`. Returns the keys that were set.
+    /// Applies properties text: all of it or nothing. Keys that do not exist are skipped with a
+    /// warning. The whole configuration is then written to `configStorePath`. Returns the keys that
+    /// were set.
     pub(crate) fn update(&self, text: &[u8]) -> Result<Vec<String>, UpdateError> {
         let _writer = self.writer.lock();
         let current = self.get();

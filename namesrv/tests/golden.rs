@@ -1,8 +1,8 @@
-//! Requests that a real broker, real clients and mqadmin sent to a Java name server, replayed; our answers must equal
-//! the Java ones wherever the state is the same.
+//! Requests that a real broker, real clients and mqadmin sent to a Java name server, replayed; our
+//! answers must equal the Java ones wherever the state is the same.
 //!
-//! The recording keeps the first exchange of each kind only, so some registrations are missing from it; a route of a
-//! topic that no recorded registration names cannot be compared.
+//! The recording keeps the first exchange of each kind only, so some registrations are missing from
+//! it; a route of a topic that no recorded registration names cannot be compared.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -107,7 +107,8 @@ fn the_answers_equal_those_of_the_java_name_server() {
             put_kv.clone_from(&exchange.request);
         }
         if code == RequestCode::GET_KV_CONFIG {
-            // mqadmin had put the value once more, after the recorded deletion, and deleted it in the end.
+            // mqadmin had put the value once more, after the recorded deletion, and deleted it in
+            // the end.
             assert_eq!(replay(&mut raw, &put_kv).code, ResponseCode::SUCCESS);
         }
         let answer = replay(&mut raw, &exchange.request);
@@ -142,7 +143,8 @@ fn the_answers_equal_those_of_the_java_name_server() {
                     sorted(&answer.json()["topicList"]).into_iter().collect();
                 let theirs = sorted(&body_json(expected.body).unwrap()["topicList"]);
                 assert_eq!(ours, topics, "{name}");
-                // mqadmin's own topics came in registrations of one topic each, all but the first kind not recorded.
+                // mqadmin's own topics came in registrations of one topic each, all but the first
+                // kind not recorded.
                 let unseen = theirs.iter().filter(|topic| !topic.starts_with("AdmT_"));
                 let unseen: Vec<_> = unseen.filter(|topic| !ours.contains(*topic)).collect();
                 assert!(unseen.is_empty(), "{name}: {unseen:?}");

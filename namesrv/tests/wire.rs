@@ -26,7 +26,8 @@ fn a_route_is_what_was_registered_in_compact_json_with_quoted_keys() {
         "queueDatas": [{"brokerName": "broker-a", "perm": 6, "readQueueNums": 8,
             "topicSysFlag": 0, "writeQueueNums": 8}],
     });
-    // Strict JSON, since the Go client reads it strictly; no blanks, since it splits the addresses' text.
+    // Strict JSON, since the Go client reads it strictly; no blanks, since it splits the addresses'
+    // text.
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&route.body).unwrap(), expected);
     let text = String::from_utf8(route.body).unwrap();
     assert!(text.contains(r#""brokerAddrs":{"0":"10.0.0.1:10911"}"#), "{text}");
@@ -61,7 +62,8 @@ fn a_checksum_that_does_not_match_is_refused() {
     raw.register(&broker).ok();
 }
 
-/// As a 5.x broker writes it: zlib over lengths, the version's JSON, a line for each topic, filter servers, mappings.
+/// As a 5.x broker writes it: zlib over lengths, the version's JSON, a line for each topic, filter
+/// servers, mappings.
 #[test]
 fn a_compressed_registration_is_understood() {
     let broker = Broker::new("a", 0, "h:1");

@@ -1,5 +1,5 @@
-//! Key-value configuration and the name server's own configuration. What writes a file is returned as work for the
-//! admin thread.
+//! Key-value configuration and the name server's own configuration. What writes a file is returned
+//! as work for the admin thread.
 
 use rocketmq_protocol::body::kv::KVTable;
 use rocketmq_protocol::code::ResponseCode;

@@ -1,4 +1,5 @@
-//! What brokers say of themselves: registration, heart-beat, leave, and the version of their topic table.
+//! What brokers say of themselves: registration, heart-beat, leave, and the version of their topic
+//! table.
 
 use std::sync::Arc;
 

@@ -14,7 +14,8 @@ use super::State;
 use crate::kv_table::ORDER_TOPIC_CONFIG;
 use crate::route_table::UnitTopics;
 
-/// GET_ROUTEINFO_BY_TOPIC. The body is always strict JSON with quoted keys, which every client reads.
+/// GET_ROUTEINFO_BY_TOPIC. The body is always strict JSON with quoted keys, which every client
+/// reads.
 pub(super) fn route(state: &State, head: &GetRouteinfoByTopicRequest<'_>) -> Response {
     let config = state.settings.get();
     let wait_ms = config.wait_seconds_for_service.saturating_mul(1000);
@@ -43,14 +44,22 @@ pub(super) fn cluster_info(state: &State) -> Response {
 /// WIPE_WRITE_PERM_OF_BROKER.
 pub(super) fn wipe_write_perm(state: &State, head: &WipeWritePermOfBrokerRequest<'_>) -> Response {
     let wipe_topic_count = state.routes.write().wipe_write_perm(&head.broker_name);
-    tracing::info!(broker_name = %head.broker_name, topics = wipe_topic_count, "write permission wiped");
+    tracing::info!(
+        broker_name = %head.broker_name,
+        topics = wipe_topic_count,
+        "write permission wiped"
+    );
     Response::ok().with_header(&WipeWritePermOfBrokerResponse { wipe_topic_count })
 }
 
 /// ADD_WRITE_PERM_OF_BROKER.
 pub(super) fn add_write_perm(state: &State, head: &AddWritePermOfBrokerRequest<'_>) -> Response {
     let add_topic_count = state.routes.write().add_write_perm(&head.broker_name);
-    tracing::info!(broker_name = %head.broker_name, topics = add_topic_count, "write permission added");
+    tracing::info!(
+        broker_name = %head.broker_name,
+        topics = add_topic_count,
+        "write permission added"
+    );
     Response::ok().with_header(&AddWritePermOfBrokerResponse { add_topic_count })
 }
 
@@ -101,7 +110,8 @@ pub(super) fn delete_topic(state: &State, head: &DeleteTopicInNamesrvRequest<'_>
     Response::ok()
 }
 
-/// REGISTER_TOPIC_IN_NAMESRV. RocketMQ answers success and does nothing when a group is unknown; here that is an error.
+/// REGISTER_TOPIC_IN_NAMESRV. RocketMQ answers success and does nothing when a group is unknown;
+/// here that is an error.
 pub(super) fn register_topic(
     state: &State,
     head: &RegisterTopicInNamesrvRequest<'_>,
@@ -123,7 +133,8 @@ pub(super) fn register_topic(
         Err(unknown) => Response::error(
             ResponseCode::SYSTEM_ERROR,
             format!(
-                "topic {} not registered: broker {unknown} is not known here, register the broker first",
+                "topic {} not registered: broker {unknown} is not known here, \
+                 register the broker first",
                 head.topic
             ),
         ),

@@ -24,15 +24,16 @@ pub enum UnitTopics {
     Unit,
     /// With the unit subscription flag (GET_HAS_UNIT_SUB_TOPIC_LIST).
     HasUnitSub,
-    /// With the unit subscription flag and without the unit flag (GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST).
+    /// With the unit subscription flag and without the unit flag
+    /// (GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST).
     HasUnitSubUnunit,
 }
 
 impl RouteTable {
     /// Where a topic's queues are; `None` when no live group has it.
     ///
-    /// With `acting_master`, a group without a master shows its lowest slave under id 0 for a topic that cannot be
-    /// written, so that clients go on reading.
+    /// With `acting_master`, a group without a master shows its lowest slave under id 0 for a topic
+    /// that cannot be written, so that clients go on reading.
     pub fn route(&self, topic: &str, acting_master: bool) -> Option<TopicRouteData> {
         let queues = self.topics.get(topic)?;
         let mut route = TopicRouteData {

@@ -124,8 +124,9 @@ fn a_slave_learns_its_master_and_adds_no_topics() {
     assert_eq!(table.route("T", false).unwrap().broker_datas[0].broker_addrs.len(), 2);
 }
 
-/// Creating a topic right after a name-server restart registers that topic alone. Were it taken, the recorded version
-/// would look current and the broker's other topics would stay hidden until its next change.
+/// Creating a topic right after a name-server restart registers that topic alone. Were it taken,
+/// the recorded version would look current and the broker's other topics would stay hidden until
+/// its next change.
 #[test]
 fn a_single_topic_of_a_broker_not_seen_whole_is_refused() {
     let mut table = RouteTable::default();
@@ -156,7 +157,8 @@ fn a_single_topic_from_a_new_address_under_a_taken_id_is_refused_too() {
     assert!(table.data_version(CLUSTER, "h:1").is_some(), "the holder stays");
 }
 
-/// The registration of one new topic was lost here; the next single topic must not make the version look current.
+/// The registration of one new topic was lost here; the next single topic must not make the version
+/// look current.
 #[test]
 fn a_single_topic_that_skips_a_version_leaves_the_old_version() {
     let mut table = RouteTable::default();
@@ -221,7 +223,8 @@ fn an_unregistered_broker_leaves_nothing() {
     assert!(table.cluster_info().cluster_addr_table.is_empty());
 }
 
-/// A pod was replaced under the same address; the old process' farewell and the close of its connection come late.
+/// A pod was replaced under the same address; the old process' farewell and the close of its
+/// connection come late.
 #[test]
 fn late_words_of_a_former_process_do_not_wipe_its_successor() {
     let mut table = RouteTable::default();

@@ -1,7 +1,7 @@
 //! Random sequences of registrations, farewells, closes and time against a plain list of brokers.
 //!
-//! The model knows neither tables nor keys: a broker is a line of a list, a topic is a line of another. What it and the
-//! table answer must agree after every step.
+//! The model knows neither tables nor keys: a broker is a line of a list, a topic is a line of
+//! another. What it and the table answer must agree after every step.
 
 use proptest::prelude::*;
 
