@@ -92,11 +92,16 @@ impl Broker {
         let metrics_addr = worker.serve_monitoring(&config, &slot, &health, &sockets)?;
         let (store, recovery) = Store::open(config.store_config()?, Environment::default())?;
         info!(?recovery, "store opened");
-        let parts = Parts::load(&config, &worker)?;
-        let server_config = config.server_config()?;
-        let listen = format!("listen on {:?}", server_config.listen);
-        let server =
-            server::bind(server_config, late.clone()).map_err(StartError::system(listen))?;
+        let (parts, server) = match Parts::load_and_bind(&config, &worker, &late) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                // Nothing was taken in: the next start need not recover.
+                if let Err(error) = store.shutdown() {
+                    error!(%error, "store not closed cleanly, the next start recovers it");
+                }
+                return Err(error);
+            }
+        };
         // From here on nothing fails: requests that already arrived wait for the service.
         let _ = sockets.set(SocketCollector(server.counters().clone()));
         let addr = server.local_addrs()[0];
@@ -172,9 +177,7 @@ impl Broker {
         self.state.stopping.store(true, Ordering::Release);
         let wait_s = self.state.config.load().shutdown_wait_time_seconds;
         let wait = Duration::from_secs(u64::try_from(wait_s).unwrap_or(30));
-        // Waiting pulls would keep the server waiting for their answers.
-        pull::answer_all(&self.state);
-        self.server.shutdown(wait);
+        self.end_requests(wait);
         self.stop_registration.cancel();
         if let Some(ended) = self.registration_ended.lock().take()
             && ended.recv_timeout(TASKS_END).is_err()
@@ -194,6 +197,18 @@ impl Broker {
         self.worker.stop();
         info!("broker stopped");
     }
+
+    /// Closes the ports after the requests in flight are answered. Pulls that wait for messages are
+    /// answered at once, those included that come while the ports close.
+    fn end_requests(&self, wait: Duration) {
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| self.server.shutdown(wait));
+            while !closing.is_finished() {
+                pull::answer_all(&self.state);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+    }
 }
 
 impl Drop for Broker {
@@ -211,6 +226,20 @@ struct Parts {
 }
 
 impl Parts {
+    /// Loads metadata, then opens the ports.
+    fn load_and_bind(
+        config: &BrokerConfig,
+        worker: &Worker,
+        service: &Arc<LateService>,
+    ) -> Result<(Self, Server), StartError> {
+        let parts = Self::load(config, worker)?;
+        let server_config = config.server_config()?;
+        let listen = format!("listen on {:?}", server_config.listen);
+        let server =
+            server::bind(server_config, service.clone()).map_err(StartError::system(listen))?;
+        Ok((parts, server))
+    }
+
     /// Loads metadata; the store is locked by now, so no other broker writes it.
     fn load(config: &BrokerConfig, worker: &Worker) -> Result<Self, StartError> {
         let dir = config.config_dir();

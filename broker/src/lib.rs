@@ -2,7 +2,7 @@
 //!
 //! - [`broker`]: start and stop, in which order.
 //! - [`state`]: what all handlers share.
-//! - [`config`]: broker.conf.
+//! - [`config`]: the keys of `broker.conf`.
 //! - [`handler`]: one function a request code.
 //! - [`metadata`]: topics, groups, consumer offsets, and their files.
 //! - [`client_table`], [`lock_table`], [`long_poll`]: what is known only while it runs.

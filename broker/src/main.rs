@@ -1,5 +1,6 @@
 //! The `broker` program: command line, logs, signals.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -113,7 +114,10 @@ fn print_config(config: &BrokerConfig, all: bool) {
 /// Logs to standard error; `RUST_LOG` chooses what, `LOG_FORMAT=json` the form.
 fn init_logs() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     if std::env::var("LOG_FORMAT").is_ok_and(|format| format == "json") {
         logs.json().init();
     } else {

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::metadata::topic::perm;
 use crate::state::BrokerState;
 
 /// First and last pause after a failed registration.
@@ -224,12 +225,17 @@ impl Registration {
     async fn register(&self, addr: &str, state: &BrokerState) -> Result<(), CallError> {
         let config = state.config.load();
         let (data_version, topics) = state.topics.versioned_snapshot();
+        const RW: i32 = perm::READ | perm::WRITE;
+        let is_restricted = config.broker_permission & RW != RW;
         let topic_config_table = topics
             .values()
             .map(|topic| {
-                // What the broker does not allow, the route must not promise.
                 let mut topic = (**topic).clone();
-                topic.perm &= config.broker_permission;
+                // What the broker does not allow, the route must not promise. A broker that allows
+                // both leaves other bits alone: TBW102 shows that it is inherited from.
+                if is_restricted {
+                    topic.perm &= config.broker_permission;
+                }
                 (topic.topic_name.clone(), topic)
             })
             .collect();

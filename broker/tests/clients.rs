@@ -99,9 +99,7 @@ fn a_silent_client_is_removed_and_its_connection_closed() {
     std::thread::sleep(Duration::from_millis(1));
     let changes = broker.state().clients.expire(u64::MAX, 1_000);
     assert!(changes.groups.contains("g"));
-    eventually("the connection is closed", || {
-        broker.state().clients.consumer_ids("g").is_empty()
-    });
+    eventually("the connection is closed", || broker.state().clients.consumer_ids("g").is_empty());
 }
 
 #[test]
@@ -187,4 +185,29 @@ fn locks_are_exclusive_over_the_wire() {
     peer.call(RequestCode::UNLOCK_BATCH_MQ, &[], body("c1", &queue(1)).as_bytes()).ok();
     let answer = peer.call(RequestCode::LOCK_BATCH_MQ, &[], body("c2", &both).as_bytes()).ok();
     assert_eq!(answer.text().matches("queueId").count(), 1);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_pulls_that_wait_for_messages() {
+    let broker = start();
+    let mut peer = broker.connect();
+    peer.produce("orders", 0, b"body");
+    let pull = [
+        ("consumerGroup", "g"),
+        ("topic", "orders"),
+        ("queueId", "0"),
+        ("queueOffset", "1"),
+        ("maxMsgNums", "32"),
+        ("sysFlag", "6"),
+        ("commitOffset", "0"),
+        ("suspendTimeoutMillis", "30000"),
+        ("subscription", "*"),
+        ("subVersion", "0"),
+    ];
+    peer.send(RequestCode::PULL_MESSAGE, &pull, b"", false);
+    eventually("the pull waits", || broker.state().long_polls.len() == 1);
+    let began = std::time::Instant::now();
+    let dir = broker.stop();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(!dir.path().join("store/abort").exists());
 }

@@ -42,7 +42,8 @@ fn a_topic_is_made_shown_changed_and_deleted() {
     assert_eq!(topic.write_queue_nums, 6);
     assert_eq!(topic.attributes["message.type"], "FIFO");
     assert!(all.data_version.counter > 0);
-    peer.call(RequestCode::UPDATE_CONSUMER_OFFSET, &group_queue(&[("commitOffset", "1")]), b"").ok();
+    peer.call(RequestCode::UPDATE_CONSUMER_OFFSET, &group_queue(&[("commitOffset", "1")]), b"")
+        .ok();
     peer.call(RequestCode::DELETE_TOPIC_IN_BROKER, &[("topic", "orders")], b"").ok();
     peer.call(get, &[("topic", "orders")], b"")
         .refused(ResponseCode::TOPIC_NOT_EXIST, "No topic in this broker. topic: orders");
@@ -275,18 +276,36 @@ fn runtime_information_has_every_key_that_the_tools_look_up() {
     let broker = start();
     let mut peer = broker.connect();
     peer.produce("orders", 0, b"body");
-    let table: KVTable =
-        peer.call(RequestCode::GET_BROKER_RUNTIME_INFO, &[], b"").ok().json();
+    let table: KVTable = peer.call(RequestCode::GET_BROKER_RUNTIME_INFO, &[], b"").ok().json();
     for key in [
-        "brokerVersionDesc", "putTps", "getTransferredTps", "sendThreadPoolQueueSize",
-        "pullThreadPoolQueueSize", "sendThreadPoolQueueHeadWaitTimeMills",
-        "pullThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills",
-        "earliestMessageTimeStamp", "commitLogDiskRatio", "timerReadBehind",
-        "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps",
-        "brokerActive", "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning",
-        "msgPutTotalTodayNow", "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning",
-        "msgGetTotalTodayNow", "bootTimestamp", "runtime", "commitLogMaxOffset",
-        "dispatchBehindBytes", "remainHowManyDataToFlush", "commitLogDirCapacity",
+        "brokerVersionDesc",
+        "putTps",
+        "getTransferredTps",
+        "sendThreadPoolQueueSize",
+        "pullThreadPoolQueueSize",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "pageCacheLockTimeMills",
+        "earliestMessageTimeStamp",
+        "commitLogDiskRatio",
+        "timerReadBehind",
+        "timerOffsetBehind",
+        "timerCongestNum",
+        "timerEnqueueTps",
+        "timerDequeueTps",
+        "brokerActive",
+        "msgPutTotalYesterdayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgGetTotalYesterdayMorning",
+        "msgGetTotalTodayMorning",
+        "msgGetTotalTodayNow",
+        "bootTimestamp",
+        "runtime",
+        "commitLogMaxOffset",
+        "dispatchBehindBytes",
+        "remainHowManyDataToFlush",
+        "commitLogDirCapacity",
     ] {
         assert!(table.table.contains_key(key), "{key}");
     }
@@ -343,11 +362,7 @@ fn everything_is_there_again_after_a_restart() {
     peer.call(RequestCode::UPDATE_AND_CREATE_TOPIC, &topic_header("orders", "4"), b"").ok();
     peer.produce("by-send", 1, b"body");
     peer.heartbeat("c1", "g", "orders");
-    peer.oneway(
-        RequestCode::UPDATE_CONSUMER_OFFSET,
-        &group_queue(&[("commitOffset", "9")]),
-        b"",
-    );
+    peer.oneway(RequestCode::UPDATE_CONSUMER_OFFSET, &group_queue(&[("commitOffset", "9")]), b"");
     // One connection is served in order, so this answer comes after the one-way took effect.
     peer.call(RequestCode::GET_MAX_OFFSET, &QUEUE, b"").ok();
     let dir = broker.stop();
@@ -370,6 +385,7 @@ fn damaged_metadata_stops_the_start_and_is_named() {
     }
     let error = rocketmq_broker::Broker::start(common::config(&dir)).err().expect("no start");
     assert!(error.to_string().contains("topics.json"), "{error}");
+    assert!(!dir.path().join("store/abort").exists(), "nothing was taken in");
     fs::remove_file(config_dir.join("topics.json")).unwrap();
     fs::remove_file(config_dir.join("topics.json.bak")).unwrap();
     start_in(dir, |_| ());
@@ -378,6 +394,7 @@ fn damaged_metadata_stops_the_start_and_is_named() {
 #[test]
 fn two_brokers_do_not_share_a_directory() {
     let broker = start();
-    let error = rocketmq_broker::Broker::start(common::config(&broker.dir)).err().expect("no start");
+    let error =
+        rocketmq_broker::Broker::start(common::config(&broker.dir)).err().expect("no start");
     assert!(error.to_string().contains("lock"), "{error}");
 }

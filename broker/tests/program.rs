@@ -29,7 +29,9 @@ fn help_and_settings_are_printed() {
     let output = broker().arg("-c").arg(&file).args(["-n", "b:2", "-p"]).output().unwrap();
     let (settings, warnings) = text(&output);
     assert!(output.status.success());
-    for line in ["brokerName=broker-x", "namesrvAddr=b:2", "listenPort=10911", "fileReservedTime=72"] {
+    for line in
+        ["brokerName=broker-x", "namesrvAddr=b:2", "listenPort=10911", "fileReservedTime=72"]
+    {
         assert!(settings.lines().any(|l| l == line), "{line} in {settings}");
     }
     assert!(warnings.contains("brokerNmae"), "{warnings}");

@@ -287,7 +287,7 @@ impl ConsumerOffsets {
                 }
             }
         }
-        let data_version = self.version.lock().clone();
+        let data_version = *self.version.lock();
         OffsetFile { data_version, group_topic_map, offset_table }
     }
 

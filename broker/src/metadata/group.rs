@@ -21,6 +21,7 @@ use tracing::info;
 
 use super::attributes::{self, AttributeError};
 use super::persist::{self, MetadataError};
+use super::topic::QUEUES_MAX;
 use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 
@@ -54,6 +55,14 @@ pub enum GroupError {
     Name {
         /// The name.
         name: String,
+    },
+    /// A retry topic could not be made of it.
+    #[error("group {group}: retryQueueNums is {value}, allowed is 0 to {QUEUES_MAX}")]
+    RetryQueues {
+        /// The group.
+        group: String,
+        /// What was asked for.
+        value: i32,
     },
     /// The attributes are refused.
     #[error(transparent)]
@@ -225,6 +234,10 @@ impl GroupTable {
             if name.trim().is_empty() || name.len() > names::GROUP_NAME_BYTES_MAX {
                 return Err(GroupError::Name { name: name.chars().take(300).collect() });
             }
+            if !(0..=QUEUES_MAX).contains(&group.retry_queue_nums) {
+                let (group, value) = (name.clone(), group.retry_queue_nums);
+                return Err(GroupError::RetryQueues { group, value });
+            }
             attributes::apply_to_group(&group.attributes)?;
         }
         for group in &wanted {
@@ -266,7 +279,7 @@ impl GroupTable {
         let mut writer = self.writer.lock();
         let mut groups = (*self.groups.load_full()).clone();
         edit(&mut groups);
-        let version = writer.version.clone();
+        let version = writer.version;
         writer.version.next(now_ms());
         if let Err(error) = writer.save(&groups) {
             writer.version = version;
@@ -281,7 +294,7 @@ impl GroupTable {
 impl Writer {
     fn file(&self, groups: &GroupMap) -> GroupFile {
         GroupFile {
-            data_version: self.version.clone(),
+            data_version: self.version,
             forbidden_table: self.forbidden.clone(),
             subscription_group_table: groups
                 .iter()
@@ -359,6 +372,9 @@ mod tests {
         let mut odd = default_group("odd");
         odd.attributes.insert("+x".into(), "y".into());
         assert!(groups.update(vec![odd]).is_err());
+        let many = SubscriptionGroupConfig { retry_queue_nums: i32::MAX, ..default_group("many") };
+        let error = groups.update(vec![many]).unwrap_err().to_string();
+        assert!(error.contains("retryQueueNums is 2147483647"), "{error}");
         assert!(groups.get("good").is_none(), "all or none");
     }
 

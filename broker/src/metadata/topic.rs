@@ -135,8 +135,7 @@ impl TopicTable {
         let mut added = false;
         for topic in system_topics(config) {
             let name: Arc<str> = topic.topic_name.as_str().into();
-            // Whatever the file says, the broker's own topics follow its configuration; their
-            // queue counts may have been raised by an administrator and stay.
+            // What the file says stays, as in Java: an administrator may have changed it.
             topics.entry(name).or_insert_with(|| {
                 added = true;
                 Arc::new(topic)
@@ -172,7 +171,7 @@ impl TopicTable {
     /// All topics and the data version that belongs to them.
     pub fn versioned_snapshot(&self) -> (DataVersion, Arc<TopicMap>) {
         let writer = self.writer.lock();
-        (writer.version.clone(), self.topics.load_full())
+        (writer.version, self.topics.load_full())
     }
 
     /// Increases the data version without a change of topics, so that name servers take the next
@@ -368,7 +367,7 @@ impl TopicTable {
         after.remove(topic);
         let after = Arc::new(after);
         self.topics.store(after.clone());
-        let version = writer.version.clone();
+        let version = writer.version;
         writer.version.next(now_ms());
         let written = remove_data().and_then(|()| writer.save(&after).map_err(E::from));
         if let Err(error) = written {
@@ -393,7 +392,7 @@ impl TopicTable {
     ) -> Result<(), MetadataError> {
         let mut topics = (*self.topics.load_full()).clone();
         edit(&mut topics);
-        let version = writer.version.clone();
+        let version = writer.version;
         writer.version.next(now_ms());
         if let Err(error) = writer.save(&topics) {
             writer.version = version;
@@ -409,7 +408,7 @@ impl TopicTable {
 impl Writer {
     fn save(&self, topics: &TopicMap) -> Result<(), MetadataError> {
         let file = File {
-            data_version: self.version.clone(),
+            data_version: self.version,
             topic_config_table: topics
                 .iter()
                 .map(|(name, topic)| (name.to_string(), (**topic).clone()))

@@ -51,10 +51,7 @@ pub fn start_with(change: impl FnOnce(&mut BrokerConfig)) -> TestBroker {
 }
 
 /// Starts a broker in a directory that may have been used before.
-pub fn start_in(
-    dir: Arc<tempfile::TempDir>,
-    change: impl FnOnce(&mut BrokerConfig),
-) -> TestBroker {
+pub fn start_in(dir: Arc<tempfile::TempDir>, change: impl FnOnce(&mut BrokerConfig)) -> TestBroker {
     let mut config = config(&dir);
     change(&mut config);
     TestBroker { broker: Broker::start(config).expect("the broker starts"), dir }
@@ -206,7 +203,8 @@ impl Peer {
     /// Sends a message and returns its place: queue offset and message id.
     pub fn produce(&mut self, topic: &str, queue_id: i32, body: &[u8]) -> (i64, String) {
         let queue_id = queue_id.to_string();
-        let answer = self.call(RequestCode::SEND_MESSAGE_V2, &send_header(topic, &queue_id), body).ok();
+        let answer =
+            self.call(RequestCode::SEND_MESSAGE_V2, &send_header(topic, &queue_id), body).ok();
         let offset = answer.field("queueOffset").parse().expect("an offset");
         (offset, answer.field("msgId").to_owned())
     }
