@@ -104,12 +104,31 @@ func produce(r *run, args []string) error {
 	for i := 0; i < cap(s.inFlight); i++ {
 		s.inFlight <- struct{}{}
 	}
+	if s.mode == "oneway" {
+		s.barrier()
+	}
 	if err = s.producer.Shutdown(); err != nil {
 		return err
 	}
 	r.print(line{"op": "done", "program": "produce", "sent": s.sent.Load(),
 		"acknowledged": s.acknowledged.Load(), "errors": s.errors.Load()})
 	return nil
+}
+
+// barrier is one synchronous send behind the one-way ones, on the same connection: once it is answered, they were
+// read. A connection that is closed with answers unread is reset, and takes with it what the broker had not read yet.
+func (s *sending) barrier() {
+	last := []*primitive.Message{s.message(s.threads, 0)}
+	s.sent.Add(1)
+	result, err := s.producer.SendSync(context.Background(), last...)
+	if err == nil && result.MessageQueue == nil {
+		err = errors.New("send answered no result and no error")
+	}
+	if err != nil {
+		s.fail(s.threads, last, err)
+		return
+	}
+	s.acknowledge(s.threads, last, result)
 }
 
 func (s *sending) finished() bool {

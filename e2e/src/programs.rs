@@ -115,7 +115,8 @@ impl Programs {
 
     /// Starts the process by a command of its own, wherever that runs it; its errors go to `log`.
     pub fn start_command(client: Client, mut command: Command, log: &Path) -> Result<Programs> {
-        let (process, input, output) = Process::start_piped(&client.to_string(), &mut command, log)?;
+        let (process, input, output) =
+            Process::start_piped(&client.to_string(), &mut command, log)?;
         let outputs: Outputs = Arc::default();
         let reader = Arc::clone(&outputs);
         thread::spawn(move || read(output, &reader));

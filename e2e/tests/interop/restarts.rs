@@ -80,8 +80,8 @@ fn a_store_in_use_is_refused() -> Result<()> {
     let mut servers = Servers::start(&[])?;
     let log = servers.directory().join("second.log");
     // Only the ports differ, so that the store alone is in the way.
-    let conf = servers.broker.store().with_file_name("second.conf");
-    let text = std::fs::read_to_string(servers.broker.store().with_file_name("broker.conf"))?;
+    let conf = servers.broker.configuration().with_file_name("second.conf");
+    let text = std::fs::read_to_string(servers.broker.configuration())?;
     let port = e2e::ports::allocate()?;
     let text: String = text
         .lines()
@@ -90,8 +90,7 @@ fn a_store_in_use_is_refused() -> Result<()> {
         .chain([format!("listenPort={port}\nhaListenPort={}\n", port + 1)])
         .collect();
     std::fs::write(&conf, text)?;
-    let mut command = servers.broker.command()?;
-    command.args(["-c".as_ref(), conf.as_os_str()]);
+    let mut command = servers.broker.command(&conf)?;
     let mut second = Process::start("second broker", &mut command, &log)?;
     let status = second.wait(LIMIT)?;
     ensure!(!status.success(), "a second broker on one store ended with {status}");

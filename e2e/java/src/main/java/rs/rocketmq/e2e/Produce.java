@@ -93,9 +93,26 @@ final class Produce {
             worker.join();
         }
         inFlight.acquire(inFlightMax);
+        if (mode.equals("oneway")) {
+            barrier();
+        }
         producer.shutdown();
         run.print(Json.op("done").put("program", "produce").put("sent", sent.get())
             .put("acknowledged", acknowledged.get()).put("errors", errors.get()));
+    }
+
+    /**
+     * One synchronous send behind the one-way ones, on the same connection: once it is answered, they were read.
+     * A connection that is closed with answers unread is reset, and takes with it what the broker had not read yet.
+     */
+    private void barrier() {
+        List<Message> last = java.util.Collections.singletonList(message(threads, 0));
+        sent.incrementAndGet();
+        try {
+            acknowledge(last, threads, producer.send(last.get(0)));
+        } catch (Exception e) {
+            fail(last, threads, e);
+        }
     }
 
     private void work(int thread) {
