@@ -69,8 +69,7 @@ impl ClientAdmin {
             return Ok(table);
         }
         let read = Instant::now();
-        let table =
-            Arc::new(self.ask("list_groups", broker, self.admin.all_groups(broker)).await?);
+        let table = Arc::new(self.ask("list_groups", broker, self.admin.all_groups(broker)).await?);
         self.group_tables.lock().insert(broker.to_owned(), (read, Arc::clone(&table)));
         Ok(table)
     }
@@ -86,9 +85,8 @@ impl ClientAdmin {
         topic: &str,
         group: &str,
     ) -> Result<Option<Progress>, AdminError> {
-        let members = self
-            .ask("list_members", broker, self.admin.consumer_connection(broker, group))
-            .await?;
+        let members =
+            self.ask("list_members", broker, self.admin.consumer_connection(broker, group)).await?;
         if members.is_some_and(|members| members.message_model == MessageModel::Broadcasting) {
             return Ok(None);
         }
@@ -260,7 +258,9 @@ impl BrokerAdmin for ClientAdmin {
             self.forget_group_table(broker);
             match deleted {
                 // RocketMQ's answer when there is no such group.
-                Err(error) if error.refused == Some(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST.0) => {
+                Err(error)
+                    if error.refused == Some(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST.0) =>
+                {
                     Ok(())
                 }
                 other => other,

@@ -93,11 +93,7 @@ impl Objects {
     /// # Errors
     /// Fails when the API server does, and with [`Error::NotYet`] while a child of an earlier
     /// cluster of this name is still being removed.
-    pub async fn apply<K: Child>(
-        &self,
-        desired: &K,
-        live: Option<&K>,
-    ) -> Result<(K, bool), Error> {
+    pub async fn apply<K: Child>(&self, desired: &K, live: Option<&K>) -> Result<(K, bool), Error> {
         let name = desired.name_any();
         let kind = K::kind(&());
         if let Some(live) = live
@@ -151,7 +147,8 @@ impl Objects {
     /// # Errors
     /// Fails when the API server does.
     pub async fn merge<K: Child>(&self, name: &str, patch: &Value) -> Result<(), Error> {
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         self.api::<K>()
             .patch(name, &params, &Patch::Merge(patch))
             .await
@@ -234,19 +231,17 @@ fn contains_at(live: &Value, wanted: &Value, quantities: bool) -> bool {
                 // The API server drops empty maps and lists.
                 || (!live.contains_key(key) && is_empty(value))
         }),
-        (Value::Array(live), Value::Array(wanted)) => {
-            match wanted.first().and_then(merge_key) {
-                Some(merge_key) => wanted.iter().all(|item| {
-                    live.iter()
-                        .find(|candidate| candidate.get(merge_key) == item.get(merge_key))
-                        .is_some_and(|found| contains_at(found, item, quantities))
-                }),
-                None => {
-                    live.len() == wanted.len()
-                        && live.iter().zip(wanted).all(|(l, w)| contains_at(l, w, quantities))
-                }
+        (Value::Array(live), Value::Array(wanted)) => match wanted.first().and_then(merge_key) {
+            Some(merge_key) => wanted.iter().all(|item| {
+                live.iter()
+                    .find(|candidate| candidate.get(merge_key) == item.get(merge_key))
+                    .is_some_and(|found| contains_at(found, item, quantities))
+            }),
+            None => {
+                live.len() == wanted.len()
+                    && live.iter().zip(wanted).all(|(l, w)| contains_at(l, w, quantities))
             }
-        }
+        },
         (Value::String(live), Value::String(wanted)) if quantities => {
             live == wanted || same_quantity(live, wanted)
         }

@@ -81,19 +81,18 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     let views = tier_views(&desired, &world);
     let registered = status::all_registered(&cluster, &world, &registrations, scale);
     let roll = rollout::plan(&views, registered, ctx.now());
-    let status =
-        status::compute(
-            &cluster,
-            &status::Seen {
-                world: &world,
-                tiers: &views,
-                registrations: &registrations,
-                roll: &roll,
-                scale,
-                version: build::image::version(&build::image::broker(&cluster.spec, &defaults)),
-            },
-            ctx.now(),
-        );
+    let status = status::compute(
+        &cluster,
+        &status::Seen {
+            world: &world,
+            tiers: &views,
+            registrations: &registrations,
+            roll: &roll,
+            scale,
+            version: build::image::version(&build::image::broker(&cluster.spec, &defaults)),
+        },
+        ctx.now(),
+    );
 
     announce(ctx, &cluster, &status, &groups_created).await;
     if cluster.status.as_ref() != Some(&status) {
@@ -207,7 +206,13 @@ fn tier_views<'a>(desired: &build::Children, world: &'a World) -> Vec<TierView<'
         .chain(desired.brokers.iter().map(|tier| (tier, false)))
         .map(|(tier, name_servers)| {
             let name = tier.workload.name_any();
-            TierView::new(name.clone(), name_servers, &tier.workload, &world.stateful_sets, &world.pods)
+            TierView::new(
+                name.clone(),
+                name_servers,
+                &tier.workload,
+                &world.stateful_sets,
+                &world.pods,
+            )
         })
         .collect()
 }
@@ -219,11 +224,8 @@ async fn replace(
     pod: &rollout::PodView<'_>,
     reason: rollout::RestartReason,
 ) -> Result<(), Error> {
-    let what = if pod.name_server {
-        Happening::NameServerRestarted
-    } else {
-        Happening::BrokerRestarted
-    };
+    let what =
+        if pod.name_server { Happening::NameServerRestarted } else { Happening::BrokerRestarted };
     tracing::info!(pod = pod.name, reason = reason.as_str(), "replacing pod");
     objects.delete(pod.pod, DeleteParams::default()).await?;
     ctx.events
@@ -253,7 +255,8 @@ async fn announce(
     }
     match (&before.rollout, &now.rollout) {
         (None, Some(rollout)) => {
-            let note = format!("{} of {} pods to replace", rollout.total - rollout.updated, rollout.total);
+            let note =
+                format!("{} of {} pods to replace", rollout.total - rollout.updated, rollout.total);
             ctx.events.send(&about, Happening::RolloutStarted, note).await;
         }
         (Some(_), None) => {

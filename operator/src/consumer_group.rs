@@ -123,11 +123,7 @@ pub fn wanted(group: &ConsumerGroup) -> GroupSettings {
     }
 }
 
-async fn sync(
-    ctx: &Context,
-    group: &ConsumerGroup,
-    cluster: &RocketMQCluster,
-) -> Finding {
+async fn sync(ctx: &Context, group: &ConsumerGroup, cluster: &RocketMQCluster) -> Finding {
     let name = group.group_name();
     let wanted = wanted(group);
     let brokers = brokers::groups(cluster);
@@ -293,7 +289,8 @@ async fn refuse(
     message: String,
 ) -> Result<Action, Error> {
     let before = group.status.clone().unwrap_or_default();
-    let known = conditions::find(&before.conditions, "Ready").is_some_and(|c| c.reason == reason.as_str());
+    let known =
+        conditions::find(&before.conditions, "Ready").is_some_and(|c| c.reason == reason.as_str());
     if !known {
         let happening = match reason {
             Reason::InUse => Happening::InUse,

@@ -2,8 +2,6 @@
 //! metrics, its back-off.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -154,24 +152,10 @@ pub fn resync(seconds: u64) -> Action {
 }
 
 fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
-    format!(
-        "{}/{}/{}",
-        K::kind(&()),
-        object.namespace().unwrap_or_default(),
-        object.name_any()
-    )
+    format!("{}/{}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// Namespace of an object; custom resources are namespaced, so the API server always sets it.
 pub fn namespace_of<K: Resource<DynamicType = ()>>(object: &K) -> String {
     object.namespace().unwrap_or_else(|| "default".to_owned())
-}
-
-/// The first value per key, in order.
-pub fn first_by<T, Q: Eq + Hash + Debug>(items: Vec<T>, of: impl Fn(&T) -> Q) -> HashMap<Q, T> {
-    let mut map = HashMap::new();
-    for item in items {
-        map.entry(of(&item)).or_insert(item);
-    }
-    map
 }

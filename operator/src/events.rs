@@ -1,10 +1,23 @@
 //! Kubernetes events. Their reasons are API: a closed list, never renamed.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
+
+/// Who reports.
+const CONTROLLER: &str = "rocketmq.rs/operator";
+/// Longest note in bytes.
+const NOTE_BYTES_MAX: usize = 1000;
 
 macro_rules! happenings {
     ($($(#[$doc:meta])* $name:ident => $kind:ident,)+) => {
@@ -22,9 +35,9 @@ macro_rules! happenings {
                 }
             }
 
-            fn kind(self) -> EventType {
+            fn kind(self) -> &'static str {
                 match self {
-                    $(Self::$name => EventType::$kind,)+
+                    $(Self::$name => stringify!($kind),)+
                 }
             }
         }
@@ -82,41 +95,93 @@ happenings! {
     Paused => Normal,
 }
 
+/// An event is not sent again within this time: two passes may come to the same news.
+const REPEAT_AFTER: Duration = Duration::from_secs(10);
+
 /// Sends events. A failure to send is logged and otherwise ignored: events are news, not state.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    identity: String,
     metrics: Metrics,
+    sent: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Events {
     /// Events reported by `identity`.
     pub fn new(client: Client, identity: &str, metrics: Metrics) -> Self {
-        let reporter = Reporter {
-            controller: "rocketmq.rs/operator".to_owned(),
-            instance: Some(identity.to_owned()),
-        };
-        Self { recorder: Recorder::new(client, reporter), metrics }
+        Self { client, identity: identity.to_owned(), metrics, sent: Arc::default() }
     }
 
     /// Sends one event about an object.
     pub async fn send(&self, about: &ObjectReference, what: Happening, note: impl Into<String>) {
-        let mut note = note.into();
-        // The API server refuses notes of more than a kilobyte.
-        if note.len() > 1000 {
-            let end = (0..=1000).rev().find(|i| note.is_char_boundary(*i)).unwrap_or(0);
-            note.truncate(end);
+        let note = shortened(note.into());
+        if !self.is_news(about, what, &note) {
+            return;
         }
+        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let now = Timestamp::now();
         let event = Event {
-            type_: what.kind(),
-            reason: what.as_str().to_owned(),
+            metadata: ObjectMeta {
+                // As kubectl and client-go name them: the object and a time.
+                name: Some(format!(
+                    "{}.{:x}",
+                    about.name.as_deref().unwrap_or_default(),
+                    now.as_nanosecond()
+                )),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            type_: Some(what.kind().to_owned()),
+            reason: Some(what.as_str().to_owned()),
+            action: Some(what.as_str().to_owned()),
             note: Some(note),
-            action: what.as_str().to_owned(),
-            secondary: None,
+            regarding: Some(about.clone()),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(self.identity.clone()),
+            ..Event::default()
         };
-        match self.recorder.publish(&event, about).await {
-            Ok(()) => self.metrics.wrote("Event"),
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        match api.create(&PostParams::default(), &event).await {
+            Ok(_) => self.metrics.wrote("Event"),
             Err(error) => tracing::warn!(%error, reason = what.as_str(), "event not sent"),
         }
+    }
+
+    fn is_news(&self, about: &ObjectReference, what: Happening, note: &str) -> bool {
+        let uid = about.uid.as_deref().unwrap_or_default();
+        let key = format!("{uid} {} {note}", what.as_str());
+        let now = Instant::now();
+        let mut sent = self.sent.lock();
+        sent.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
+        sent.insert(key, now).is_none()
+    }
+}
+
+/// The API server refuses notes of more than a kilobyte.
+fn shortened(mut note: String) -> String {
+    if note.len() > NOTE_BYTES_MAX {
+        let end = (0..=NOTE_BYTES_MAX).rev().find(|i| note.is_char_boundary(*i)).unwrap_or(0);
+        note.truncate(end);
+    }
+    note
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        let note = shortened("é".repeat(1000));
+        assert_eq!(note.len(), NOTE_BYTES_MAX);
+        assert_eq!(shortened("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn kinds_are_those_of_kubernetes() {
+        assert_eq!(Happening::TopicCreated.kind(), "Normal");
+        assert_eq!(Happening::DeletionFailed.kind(), "Warning");
     }
 }

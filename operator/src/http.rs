@@ -103,9 +103,8 @@ mod tests {
     async fn a_taken_address_is_named() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = taken.local_addr().expect("an address");
-        let error = serve(address, Shown::default(), CancellationToken::new())
-            .await
-            .expect_err("taken");
+        let error =
+            serve(address, Shown::default(), CancellationToken::new()).await.expect_err("taken");
         assert!(format!("{error:#}").contains(&address.to_string()), "{error:#}");
     }
 }

@@ -49,7 +49,8 @@ async fn operate(settings: Settings) -> anyhow::Result<()> {
     let client = Client::try_default().await.context("find the API server")?;
     let metrics = Metrics::default();
     let timeout = Duration::from_millis(settings.admin_timeout_ms);
-    let admin = ClientAdmin::new(timeout, metrics.clone()).context("prepare administrative calls")?;
+    let admin =
+        ClientAdmin::new(timeout, metrics.clone()).context("prepare administrative calls")?;
     let running = run::run(settings, client, Arc::new(admin), metrics, stop.clone());
     tokio::pin!(running);
     tokio::select! {

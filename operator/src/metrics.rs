@@ -92,9 +92,7 @@ impl Metrics {
 
     /// Notes whether a cluster is Ready.
     pub fn set_cluster_ready(&self, namespace: &str, name: &str, ready: bool) {
-        self.cluster_ready
-            .get_or_create(&cluster_labels(namespace, name))
-            .set(i64::from(ready));
+        self.cluster_ready.get_or_create(&cluster_labels(namespace, name)).set(i64::from(ready));
     }
 
     /// Forgets a cluster that is gone.

@@ -44,8 +44,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let shown = Shown { metrics: metrics.clone(), ..Shown::default() };
-    let (address, server) =
-        http::serve(settings.http_address, shown.clone(), stop.clone()).await?;
+    let (address, server) = http::serve(settings.http_address, shown.clone(), stop.clone()).await?;
     tracing::info!(%address, "health and metrics");
     check_definitions(&client, &settings).await?;
     shown.ready.store(true, Ordering::Relaxed);
@@ -162,7 +161,11 @@ async fn scope_controllers(
     let config = || Config::default().concurrency(settings.concurrency).debounce(DEBOUNCE);
     let all = watcher::Config::default;
     let ours = || {
-        watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY))
+        watcher::Config::default().labels(&format!(
+            "{}={}",
+            names::MANAGED_BY_LABEL,
+            names::MANAGED_BY
+        ))
     };
     let clusters = Controller::new(api::<RocketMQCluster>(&client, scope), all());
     let topics = Controller::new(api::<Topic>(&client, scope), all());
@@ -185,9 +188,11 @@ async fn scope_controllers(
         .owns(api::<ConfigMap>(&client, scope), ours())
         .owns(api::<PodDisruptionBudget>(&client, scope), ours())
         .watches(api::<Pod>(&client, scope), ours(), |pod: Pod| cluster_of(&pod))
-        .watches(api::<PersistentVolumeClaim>(&client, scope), ours(), |claim: PersistentVolumeClaim| {
-            cluster_of(&claim)
-        })
+        .watches(
+            api::<PersistentVolumeClaim>(&client, scope),
+            ours(),
+            |claim: PersistentVolumeClaim| cluster_of(&claim),
+        )
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(cluster::reconcile, |o, error, ctx| ctx.after_error(&*o, error), Arc::clone(&ctx));
     let topics = topics

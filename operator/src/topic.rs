@@ -125,9 +125,7 @@ pub fn owner(topic: &Topic, all: &[Arc<Topic>]) -> Option<String> {
                 && other.metadata.deletion_timestamp.is_none()
                 && other.annotations().get(MANAGED_ANNOTATION).is_none_or(|v| v != "false")
         })
-        .filter(|other| {
-            topic.metadata.deletion_timestamp.is_some() || rank(other) < rank(topic)
-        })
+        .filter(|other| topic.metadata.deletion_timestamp.is_some() || rank(other) < rank(topic))
         .min_by_key(|other| rank(other))
         .map(|other| other.name_any())
 }
@@ -160,11 +158,7 @@ pub fn finalizer_patch<K: Resource>(object: &K, wanted: bool) -> Option<serde_js
 }
 
 /// Looks at every broker group and takes the next step.
-async fn sync(
-    ctx: &Context,
-    topic: &Topic,
-    cluster: &RocketMQCluster,
-) -> Finding {
+async fn sync(ctx: &Context, topic: &Topic, cluster: &RocketMQCluster) -> Finding {
     let name = topic.topic_name();
     let wanted =
         Wanted { queues: topic.spec.queues_per_group, permission: topic.spec.permission.bits() };
@@ -194,7 +188,8 @@ async fn sync(
                 Reason::AdoptionRefused,
                 format!(
                     "topic {name:?} is on {} already and adopt is {:?}: set adopt to Update, or delete the topic there",
-                    join(there.iter().map(|o| o.group.as_str())), topic.spec.adopt
+                    join(there.iter().map(|o| o.group.as_str())),
+                    topic.spec.adopt
                 ),
             );
         }
@@ -208,10 +203,15 @@ async fn sync(
         return Finding::first_seen(origin);
     }
 
-    if there.iter().any(|o| o.settings.as_ref().is_some_and(|s| s.order && differs_in_queues(s, wanted))) {
+    if there
+        .iter()
+        .any(|o| o.settings.as_ref().is_some_and(|s| s.order && differs_in_queues(s, wanted)))
+    {
         return Finding::stopped(
             Reason::OrderedResizeRefused,
-            format!("topic {name:?} is ordered: another queue count would send keys to other queues; set queuesPerGroup back"),
+            format!(
+                "topic {name:?} is ordered: another queue count would send keys to other queues; set queuesPerGroup back"
+            ),
         );
     }
     let drifted = status::drifted(topic, &before, &observed, wanted);
@@ -339,9 +339,8 @@ fn consumer_groups_first(
         })
         .map(|group| group.group_name().to_owned())
         .collect();
-    (!missing.is_empty()).then(|| {
-        format!("consumer groups first on {}: {}", new.join(", "), missing.join(", "))
-    })
+    (!missing.is_empty())
+        .then(|| format!("consumer groups first on {}: {}", new.join(", "), missing.join(", ")))
 }
 
 async fn announce(ctx: &Context, topic: &Topic, now: &TopicStatus, finding: &Finding) {
@@ -353,7 +352,9 @@ async fn announce(ctx: &Context, topic: &Topic, now: &TopicStatus, finding: &Fin
             ctx.events.send(&about, Happening::QueuesResizing, note).await;
         }
         (Some(resize), None) => {
-            ctx.events.send(&about, Happening::QueuesResized, format!("{} queues", resize.to)).await;
+            ctx.events
+                .send(&about, Happening::QueuesResized, format!("{} queues", resize.to))
+                .await;
         }
         _ => {}
     }

@@ -125,7 +125,7 @@ fn faults_are_found() {
         "spec.nameServers.replicas: \"two\" is no \"integer\"",
         "spec.brokers.storage.size is missing",
         "spec.image.pullPolicy: \"Sometimes\" is not one of",
-        "brokers.groups must be 1 to 256",
+        "brokers.groups: 0 is outside 1..256",
     ] {
         assert!(found.contains(fault), "{fault:?} is not in\n{found}");
     }

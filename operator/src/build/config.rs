@@ -25,10 +25,8 @@ pub fn broker(
         .collect::<Vec<_>>()
         .join(";");
     // Clients that create topics and groups by use would bring back what a resource deleted.
-    let mut keys = from_pairs(&[
-        ("autoCreateTopicEnable", "false"),
-        ("autoCreateSubscriptionGroup", "false"),
-    ]);
+    let mut keys =
+        from_pairs(&[("autoCreateTopicEnable", "false"), ("autoCreateSubscriptionGroup", "false")]);
     keys.extend(extra.clone());
     keys.extend(from_pairs(&[
         ("brokerClusterName", cluster),
@@ -137,7 +135,10 @@ mod tests {
         ] {
             for line in text.lines() {
                 let key = line.split('=').next().expect("a key");
-                assert!(owned.iter().any(|(k, _)| *k == key) || defaults.contains(&key), "{key} has two owners");
+                assert!(
+                    owned.iter().any(|(k, _)| *k == key) || defaults.contains(&key),
+                    "{key} has two owners"
+                );
             }
         }
     }

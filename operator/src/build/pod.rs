@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, HTTPGetAction, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext,
-    PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext,
-    SleepAction, TopologySpreadConstraint, Volume, VolumeMount,
+    EnvVarSource, HTTPGetAction, Lifecycle, LifecycleHandler, ObjectFieldSelector,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecurityContext, SleepAction, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -123,15 +123,17 @@ fn container(parts: &Parts<'_>) -> Container {
                 })
                 .collect(),
         ),
-        resources: Some(parts.resources.cloned().unwrap_or_else(|| ResourceRequirements {
-            requests: Some(
-                parts
-                    .default_requests
-                    .iter()
-                    .map(|(k, v)| ((*k).to_owned(), Quantity((*v).to_owned())))
-                    .collect(),
-            ),
-            ..ResourceRequirements::default()
+        resources: Some(parts.resources.cloned().unwrap_or_else(|| {
+            ResourceRequirements {
+                requests: Some(
+                    parts
+                        .default_requests
+                        .iter()
+                        .map(|(k, v)| ((*k).to_owned(), Quantity((*v).to_owned())))
+                        .collect(),
+                ),
+                ..ResourceRequirements::default()
+            }
         })),
         startup_probe: Some(probe("/readyz", 1, parts.start_seconds, 2)),
         readiness_probe: Some(probe("/readyz", 2, 3, 2)),

@@ -50,8 +50,7 @@ fn documents(tier: &Tier) -> String {
 
 /// Compares with a file under golden/; `UPDATE_GOLDEN=1 cargo test -p rocketmq-operator` writes it.
 fn golden(name: &str, text: &str) {
-    let path =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/build/golden").join(name);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/build/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
         std::fs::write(&path, text).expect("golden file");

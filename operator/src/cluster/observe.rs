@@ -86,9 +86,7 @@ impl World {
                 .and_then(|map| map.data.as_ref())
                 .and_then(|data| data.get(config::BROKER_FILE));
             let runs = pod.annotations().get(names::CONFIG_ANNOTATION);
-            text.is_none_or(|text| {
-                text.contains(&beyond) || runs != Some(&config::checksum(text))
-            })
+            text.is_none_or(|text| text.contains(&beyond) || runs != Some(&config::checksum(text)))
         })
     }
 }
@@ -96,13 +94,9 @@ impl World {
 /// Whether a pod is ready and meant to stay.
 pub fn is_ready(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none()
-        && pod
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_ref())
-            .is_some_and(|conditions| {
-                conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
-            })
+        && pod.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some_and(
+            |conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
+        )
 }
 
 /// What one name server said.

@@ -116,9 +116,9 @@ impl<'a> TierView<'a> {
         let pods = pods
             .iter()
             .filter(|(pod_name, _)| {
-                pod_name
-                    .strip_prefix(&prefix)
-                    .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+                pod_name.strip_prefix(&prefix).is_some_and(|rest| {
+                    !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit())
+                })
             })
             .map(|(pod_name, pod)| PodView {
                 name: pod_name.clone(),

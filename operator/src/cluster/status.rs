@@ -29,11 +29,7 @@ pub fn all_registered(
         .all(|number| knows_master(cluster, registrations, number))
 }
 
-fn knows_master(
-    cluster: &RocketMQCluster,
-    registrations: &[Registration],
-    number: i32,
-) -> bool {
+fn knows_master(cluster: &RocketMQCluster, registrations: &[Registration], number: i32) -> bool {
     let name = cluster.name_any();
     let address = names::broker_address(&name, &namespace_of(cluster), number);
     let broker = names::broker(&name, number);
@@ -167,11 +163,7 @@ fn rollout(tiers: &[TierView<'_>], roll: &Roll<'_>, under_way: bool) -> Option<R
     })
 }
 
-fn verdicts(
-    cluster: &RocketMQCluster,
-    seen: &Seen<'_>,
-    groups: &[GroupStatus],
-) -> Vec<Verdict> {
+fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) -> Vec<Verdict> {
     let Seen { world, tiers, registrations, roll, scale, .. } = *seen;
     let spec = &cluster.spec;
     let name_servers_ready =
@@ -332,9 +324,7 @@ fn verdicts(
     let must_hold = [&name_servers, &brokers, &available, &config, &storage];
     let failing = must_hold.into_iter().find(|verdict| verdict.status != Status::True);
     let ready = match failing {
-        Some(verdict) => {
-            Verdict::new("Ready", false, verdict.reason, verdict.message.clone())
-        }
+        Some(verdict) => Verdict::new("Ready", false, verdict.reason, verdict.message.clone()),
         None if blocked => {
             Verdict::new("Ready", false, Reason::ScaleInNotSupported, scale_in.message.clone())
         }

@@ -11,7 +11,9 @@ async fn look(server: &ApiServer, brokers: &Brokers) -> Result<Action, Error> {
     reconcile(Arc::new(cluster), ctx).await
 }
 
-fn conditions(server: &ApiServer) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
+fn conditions(
+    server: &ApiServer,
+) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
     server
         .get::<RocketMQCluster>("demo")
         .and_then(|cluster| cluster.status)
@@ -47,8 +49,17 @@ async fn name_servers_come_before_brokers() {
     assert_eq!(server.take_events(), ["ClusterCreated"]);
     let first = conditions(&server);
     for kind in [
-        "Ready", "Available", "NameServersReady", "BrokersReady", "Progressing", "ConfigApplied",
-        "StorageReady", "Degraded", "ScaleInBlocked", "Warning", "ReconciliationPaused",
+        "Ready",
+        "Available",
+        "NameServersReady",
+        "BrokersReady",
+        "Progressing",
+        "ConfigApplied",
+        "StorageReady",
+        "Degraded",
+        "ScaleInBlocked",
+        "Warning",
+        "ReconciliationPaused",
     ] {
         assert!(find(&first, kind).is_some(), "{kind} is missing from the first visit");
     }
@@ -64,10 +75,7 @@ async fn name_servers_come_before_brokers() {
         pod["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
     });
     look(&server, &brokers).await.expect("a pass");
-    assert_eq!(
-        server.names("statefulsets"),
-        ["demo-broker-0", "demo-broker-1", "demo-namesrv"]
-    );
+    assert_eq!(server.names("statefulsets"), ["demo-broker-0", "demo-broker-1", "demo-namesrv"]);
     assert_eq!(server.take_events(), ["GroupCreated", "GroupCreated"]);
 }
 
@@ -187,15 +195,13 @@ async fn a_name_server_goes_only_after_brokers_were_told() {
     server.edit("rocketmqclusters", "demo", |c| c["spec"]["nameServers"]["replicas"] = json!(1));
     look(&server, &brokers).await.expect("a pass");
     let replicas = || {
-        server.value("statefulsets", "demo-namesrv").expect("name servers")["spec"]["replicas"].clone()
+        server.value("statefulsets", "demo-namesrv").expect("name servers")["spec"]["replicas"]
+            .clone()
     };
     assert_eq!(replicas(), 2, "the brokers still list both");
     settle(&server, &brokers, 2).await;
     assert_eq!(replicas(), 1);
-    assert_eq!(
-        server.names("pods"),
-        ["demo-broker-0-0", "demo-broker-1-0", "demo-namesrv-0"]
-    );
+    assert_eq!(server.names("pods"), ["demo-broker-0-0", "demo-broker-1-0", "demo-namesrv-0"]);
     assert!(is_true(&conditions(&server), "Ready"), "{:?}", conditions(&server));
 }
 

@@ -147,7 +147,8 @@ async fn under_retain_a_deletion_is_instant() {
 
 #[tokio::test]
 async fn under_delete_it_waits_for_members_and_then_goes() {
-    let (server, brokers) = setup(&json!({"deletionPolicy": "Delete", "cleanOffsetsOnDelete": true}));
+    let (server, brokers) =
+        setup(&json!({"deletionPolicy": "Delete", "cleanOffsetsOnDelete": true}));
     settle(&server, &brokers).await;
     brokers.connect(1, "billing");
     brokers.take_writes();

@@ -208,9 +208,9 @@ pub enum PullPolicy {
 pub struct NameServers {
     /// Number of name servers, each of which knows every broker. At least 1.
     #[serde(default = "name_server_replicas")]
-    #[x_kube(validation = (
+    #[x_kube(validation = rule(
         "self >= 1 && self <= 9",
-        "nameServers.replicas must be 1 to 9: every broker registers with each of them, and 3 suit most clusters"
+        "'nameServers.replicas: %d is outside 1..9: every broker registers with each of them, and 3 suit most clusters'.format([self])"
     ))]
     pub replicas: i32,
 
@@ -249,10 +249,13 @@ fn name_server_replicas() -> i32 {
 pub struct Brokers {
     /// Number of broker groups. It can grow; taking a group away is refused, since its messages
     /// would be lost to consumers.
-    #[x_kube(validation = ("self >= 1 && self <= 256", "brokers.groups must be 1 to 256"))]
-    #[x_kube(validation = (
+    #[x_kube(validation = rule(
+        "self >= 1 && self <= 256",
+        "'brokers.groups: %d is outside 1..256'.format([self])"
+    ))]
+    #[x_kube(validation = rule(
         "self >= oldSelf",
-        "brokers.groups must not decrease: groups cannot be removed, since their unconsumed messages would be stranded; set it back"
+        "'brokers.groups: %d is less than %d: groups cannot be removed, since their unconsumed messages would be stranded; keep at least %d'.format([self, oldSelf, oldSelf])"
     ))]
     pub groups: i32,
 
@@ -270,9 +273,9 @@ pub struct Brokers {
 
     /// Seconds a broker gets to flush and unregister before it is killed.
     #[serde(default = "termination_grace_seconds")]
-    #[x_kube(validation = (
+    #[x_kube(validation = rule(
         "self >= 10 && self <= 3600",
-        "brokers.terminationGracePeriodSeconds must be 10 to 3600: less would kill a broker that still flushes"
+        "'brokers.terminationGracePeriodSeconds: %d is outside 10..3600: a broker needs time to flush'.format([self])"
     ))]
     pub termination_grace_period_seconds: i64,
 

@@ -90,17 +90,17 @@ pub struct ConsumerGroupSpec {
 
     /// Queues of the retry topic on each broker group.
     #[serde(default = "retry_queues")]
-    #[x_kube(validation = (
+    #[x_kube(validation = rule(
         "self >= 0 && self <= 64",
-        "retryQueues must be 0 to 64; 0 means that failed messages are not retried"
+        "'retryQueues: %d is outside 0..64; 0 means that failed messages are not retried'.format([self])"
     ))]
     pub retry_queues: i32,
 
     /// Deliveries before a message goes to the dead-letter queue.
     #[serde(default = "max_retries")]
-    #[x_kube(validation = (
+    #[x_kube(validation = rule(
         "self >= -1 && self <= 1024",
-        "maxRetries must be -1 to 1024; -1 means without end"
+        "'maxRetries: %d is outside -1..1024; -1 means without end'.format([self])"
     ))]
     pub max_retries: i32,
 
@@ -136,11 +136,7 @@ fn max_retries() -> i32 {
 impl ConsumerGroup {
     /// Name of the consumer group on the brokers.
     pub fn group_name(&self) -> &str {
-        self.spec
-            .group_name
-            .as_deref()
-            .or(self.metadata.name.as_deref())
-            .unwrap_or_default()
+        self.spec.group_name.as_deref().or(self.metadata.name.as_deref()).unwrap_or_default()
     }
 }
 

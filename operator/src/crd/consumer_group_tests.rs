@@ -40,11 +40,13 @@ fn a_minimal_manifest_has_rocketmqs_defaults() {
 
 #[test]
 fn numbers_have_bounds() {
-    for (field, value) in [("retryQueues", -1), ("retryQueues", 65), ("maxRetries", -2), ("maxRetries", 1025)] {
+    for (field, value) in
+        [("retryQueues", -1), ("retryQueues", 65), ("maxRetries", -2), ("maxRetries", 1025)]
+    {
         let mut manifest = manifest(minimal());
         manifest["spec"][field] = json!(value);
         let message = refused(&manifest);
-        assert!(message.starts_with(&format!("{field} must be")), "{message}");
+        assert!(message.starts_with(&format!("{field}: {value} is outside")), "{message}");
     }
 }
 

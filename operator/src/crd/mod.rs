@@ -85,7 +85,8 @@ pub enum Origin {
     Adopted,
 }
 
-/// A rule whose message is computed, so that it can name the refused value.
+/// A rule whose message is computed, so that it can name the refused value. Numbers go through
+/// `format`: for `string(number)` the API server assumes a text without bound, and refuses its cost.
 pub(crate) fn rule(expression: &str, message_expression: &str) -> Rule {
     Rule::new(expression).message(Message::Expression(message_expression.to_owned()))
 }

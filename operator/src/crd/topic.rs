@@ -74,7 +74,10 @@ pub struct TopicSpec {
     pub topic_name: Option<String>,
 
     /// Queues on each broker group: both read and write count once no change is under way.
-    #[x_kube(validation = ("self >= 1 && self <= 1024", "queuesPerGroup must be 1 to 1024"))]
+    #[x_kube(validation = rule(
+        "self >= 1 && self <= 1024",
+        "'queuesPerGroup: %d is outside 1..1024'.format([self])"
+    ))]
     pub queues_per_group: i32,
 
     /// What clients may do with the topic.
@@ -120,11 +123,7 @@ impl Permission {
 impl Topic {
     /// Name of the topic on the brokers.
     pub fn topic_name(&self) -> &str {
-        self.spec
-            .topic_name
-            .as_deref()
-            .or(self.metadata.name.as_deref())
-            .unwrap_or_default()
+        self.spec.topic_name.as_deref().or(self.metadata.name.as_deref()).unwrap_or_default()
     }
 }
 

@@ -121,9 +121,12 @@ impl ApiServer {
             });
             for ordinal in 0..set["spec"]["replicas"].as_i64().expect("replicas") {
                 let pod_name = format!("{name}-{ordinal}");
-                for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
-                    let claim =
-                        format!("{}-{pod_name}", template["metadata"]["name"].as_str().expect("name"));
+                for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten()
+                {
+                    let claim = format!(
+                        "{}-{pod_name}",
+                        template["metadata"]["name"].as_str().expect("name")
+                    );
                     let key = ("persistentvolumeclaims".to_owned(), claim.clone());
                     let mut object =
                         state.objects.get(&key).cloned().unwrap_or_else(|| template.clone());

@@ -81,7 +81,8 @@ async fn refuse(
     message: String,
 ) -> Result<Action, Error> {
     let before = topic.status.clone().unwrap_or_default();
-    let news = conditions::find(&before.conditions, "Ready").is_none_or(|c| c.reason != reason.as_str());
+    let news =
+        conditions::find(&before.conditions, "Ready").is_none_or(|c| c.reason != reason.as_str());
     if news {
         let happening = match reason {
             Reason::InUse => Happening::InUse,
@@ -110,7 +111,9 @@ async fn delete(
             Ok(Some(why)) => {
                 return Some((
                     Reason::InUse,
-                    format!("{why}; annotate {FORCE_DELETE_ANNOTATION}=true to delete it nevertheless"),
+                    format!(
+                        "{why}; annotate {FORCE_DELETE_ANNOTATION}=true to delete it nevertheless"
+                    ),
                 ));
             }
             Err(error) => return Some((Reason::DeletionFailed, error.to_string())),

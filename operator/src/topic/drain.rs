@@ -27,13 +27,13 @@ pub async fn look(
 ) -> Result<Retiring, AdminError> {
     let name = topic.topic_name();
     let skip = skipped(topic);
-    let ask_consumers = before
-        .resize
-        .as_ref()
-        .is_some_and(|resize| resize.to == wanted.queues && resize.step != ResizeStep::WaitForConsumers);
+    let ask_consumers = before.resize.as_ref().is_some_and(|resize| {
+        resize.to == wanted.queues && resize.step != ResizeStep::WaitForConsumers
+    });
     let mut retiring = Retiring::default();
     for seen in observed {
-        let Some(settings) = seen.settings.as_ref().filter(|s| s.read_queues > wanted.queues) else {
+        let Some(settings) = seen.settings.as_ref().filter(|s| s.read_queues > wanted.queues)
+        else {
             continue;
         };
         let Some(group) = groups.iter().find(|g| g.name == seen.group) else { continue };
@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn every_group_behind_is_named() {
         let queues = BTreeMap::from([(4, queue(0, 10))]);
-        let groups = [progress("done", &[(4, 10)]), progress("slow", &[(4, 9)]), progress("new", &[])];
+        let groups =
+            [progress("done", &[(4, 10)]), progress("slow", &[(4, 9)]), progress("new", &[])];
         assert_eq!(behind("b", &queues, &groups, &[]), ["slow on b", "new on b"]);
         assert_eq!(behind("b", &queues, &groups, &["slow".into()]), ["new on b"]);
     }

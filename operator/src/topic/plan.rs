@@ -93,7 +93,9 @@ pub fn plan(
         let raised_now = settings(observed).any(|s| s.read_queues < wanted.queues);
         let state = clock.growing(wanted, from, resize, raised_now);
         raise_write = complete && !raised_now && state.is_none();
-        state.or_else(|| (!raise_write).then(|| clock.begin(from, wanted, ResizeStep::WaitForConsumers)))
+        state.or_else(|| {
+            (!raise_write).then(|| clock.begin(from, wanted, ResizeStep::WaitForConsumers))
+        })
     } else if shrinks(wanted, observed) {
         let lowered_now = settings(observed).any(|s| s.write_queues > wanted.queues);
         let state = clock.shrinking(wanted, from, resize, lowered_now, retiring);

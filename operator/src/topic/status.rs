@@ -114,12 +114,8 @@ impl Finding {
     }
 
     fn settle(&mut self, wanted: Wanted) {
-        let unsynced: Vec<&str> = self
-            .observed
-            .iter()
-            .filter(|o| !synced(o, wanted))
-            .map(|o| o.group.as_str())
-            .collect();
+        let unsynced: Vec<&str> =
+            self.observed.iter().filter(|o| !synced(o, wanted)).map(|o| o.group.as_str()).collect();
         (self.reason, self.message) = match (&self.resize, unsynced.is_empty()) {
             (Some(resize), _) => {
                 let what = match resize.step {
@@ -132,7 +128,8 @@ impl Finding {
                 } else {
                     format!(": {}", resize.blocked_by.join(", "))
                 };
-                let text = format!("{} queues to {}, waiting for {what}{by}", resize.from, resize.to);
+                let text =
+                    format!("{} queues to {}, waiting for {what}{by}", resize.from, resize.to);
                 (Reason::Resizing, text)
             }
             (None, false) => {
@@ -170,7 +167,9 @@ pub fn drifted(
     }
     observed
         .iter()
-        .filter(|o| before.groups.iter().any(|g| g.name == o.group && (g.synced || still_drifted(before))))
+        .filter(|o| {
+            before.groups.iter().any(|g| g.name == o.group && (g.synced || still_drifted(before)))
+        })
         .filter(|o| !synced(o, wanted))
         .map(|o| match &o.settings {
             None => format!("{}: the topic is missing", o.group),
@@ -196,10 +195,8 @@ fn still_drifted(before: &TopicStatus) -> bool {
 /// The status after a pass.
 pub fn compute(topic: &Topic, finding: &Finding, now: Timestamp) -> TopicStatus {
     let before = topic.status.clone().unwrap_or_default();
-    let wanted = Wanted {
-        queues: topic.spec.queues_per_group,
-        permission: topic.spec.permission.bits(),
-    };
+    let wanted =
+        Wanted { queues: topic.spec.queues_per_group, permission: topic.spec.permission.bits() };
     let groups = if finding.looked {
         // Groups that did not answer keep their last known state, as not synced.
         let answered = |name: &str| finding.observed.iter().any(|o| o.group == name);

@@ -180,7 +180,12 @@ async fn a_manual_increase_is_undone_by_the_safe_shrink() {
     let (server, brokers) = setup(&json!({}));
     settle(&server, &brokers).await;
     brokers.set_topic(0, "orders", Some(settings(8, 8)));
-    brokers.set_offsets(0, "orders", 7, QueueOffsets { max_queue_offset: 3, ..QueueOffsets::default() });
+    brokers.set_offsets(
+        0,
+        "orders",
+        7,
+        QueueOffsets { max_queue_offset: 3, ..QueueOffsets::default() },
+    );
     settle(&server, &brokers).await;
     assert_eq!(brokers.topic_of(0, "orders"), Some(settings(8, 4)));
     assert_eq!(reason(&server), "Resizing");
@@ -252,7 +257,11 @@ async fn a_shrink_can_leave_a_consumer_group_behind_when_told() {
     settle(&server, &brokers).await;
     let full = QueueOffsets { max_queue_offset: 10, ..QueueOffsets::default() };
     brokers.set_offsets(0, "orders", 6, full);
-    brokers.set_progress(0, "orders", vec![Progress { group: "gone".to_owned(), ..Progress::default() }]);
+    brokers.set_progress(
+        0,
+        "orders",
+        vec![Progress { group: "gone".to_owned(), ..Progress::default() }],
+    );
     edit_spec(&server, "queuesPerGroup", json!(4));
     settle(&server, &brokers).await;
     assert_eq!(brokers.topic_of(0, "orders"), Some(settings(8, 4)));
@@ -345,7 +354,11 @@ async fn a_deletion_waits_for_consumers_unless_forced() {
     settle(&server, &brokers).await;
     let full = QueueOffsets { max_queue_offset: 10, ..QueueOffsets::default() };
     brokers.set_offsets(0, "orders", 0, full);
-    brokers.set_progress(0, "orders", vec![Progress { group: "g".to_owned(), ..Progress::default() }]);
+    brokers.set_progress(
+        0,
+        "orders",
+        vec![Progress { group: "g".to_owned(), ..Progress::default() }],
+    );
     server.take_events();
     server.delete("topics", "orders");
     for _ in 0..3 {
