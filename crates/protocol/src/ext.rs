@@ -16,10 +16,23 @@ pub const EXT_FIELDS_MAX: usize = 512;
 /// As many pairs as stay on the stack: a SEND has 14, and two more for a signature.
 const INLINE: usize = 16;
 
+/// Name and value, the flags of both side by side so that a pair stays small.
 #[derive(Clone, Copy, Debug)]
 struct Pair<'a> {
-    name: Text<'a>,
-    value: Text<'a>,
+    name: &'a str,
+    value: &'a str,
+    name_escaped: bool,
+    value_escaped: bool,
+}
+
+impl<'a> Pair<'a> {
+    fn name(self) -> Text<'a> {
+        Text { raw: self.name, escaped: self.name_escaped }
+    }
+
+    fn value(self) -> Text<'a> {
+        Text { raw: self.value, escaped: self.value_escaped }
+    }
 }
 
 /// A value as it is in the frame; its JSON escapes are undone only if somebody asks for it.
@@ -53,32 +66,39 @@ impl<'a> ExtFields<'a> {
     pub(crate) fn push(&mut self, name: Text<'a>, value: Text<'a>) -> bool {
         let has_room = self.pairs.len() < EXT_FIELDS_MAX;
         if has_room {
-            self.pairs.push(Pair { name, value });
+            self.pairs.push(Pair {
+                name: name.raw,
+                value: value.raw,
+                name_escaped: name.escaped,
+                value_escaped: value.escaped,
+            });
         }
         has_room
     }
 
     /// Makes fields that borrow from a list; pairs beyond [`EXT_FIELDS_MAX`] are left out.
     pub fn from_pairs<N: AsRef<str>, V: AsRef<str>>(pairs: &'a [(N, V)]) -> ExtFields<'a> {
-        let plain = |raw: &'a str| Text { raw, escaped: false };
-        let pairs = pairs.iter().take(EXT_FIELDS_MAX);
-        let pairs = pairs
-            .map(|(name, value)| Pair { name: plain(name.as_ref()), value: plain(value.as_ref()) });
+        let pairs = pairs.iter().take(EXT_FIELDS_MAX).map(|(name, value)| Pair {
+            name: name.as_ref(),
+            value: value.as_ref(),
+            name_escaped: false,
+            value_escaped: false,
+        });
         ExtFields { pairs: pairs.collect() }
     }
 
     /// The value of a name. If a peer sent the name twice the last one counts, as in a Java map.
     pub fn get(&self, name: &str) -> Option<Cow<'a, str>> {
-        let found = self.pairs.iter().rev().find(|pair| match pair.name.escaped {
-            false => pair.name.raw == name,
-            true => pair.name.undo_escapes() == name,
+        let found = self.pairs.iter().rev().find(|pair| match pair.name_escaped {
+            false => pair.name == name,
+            true => pair.name().undo_escapes() == name,
         });
-        found.map(|pair| pair.value.undo_escapes())
+        found.map(|pair| pair.value().undo_escapes())
     }
 
     /// All names and values, escapes undone.
     pub fn iter(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + '_ {
-        self.pairs.iter().map(|pair| (pair.name.undo_escapes(), pair.value.undo_escapes()))
+        self.pairs.iter().map(|pair| (pair.name().undo_escapes(), pair.value().undo_escapes()))
     }
 
     /// Calls `visit` with every name and its value as it stands in the frame: the one pass in which
@@ -93,10 +113,10 @@ impl<'a> ExtFields<'a> {
         mut visit: impl FnMut(&str, ExtValue<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
         for pair in &self.pairs {
-            if pair.name.escaped {
-                visit(&pair.name.undo_escapes(), ExtValue(pair.value))?;
+            if pair.name_escaped {
+                visit(&pair.name().undo_escapes(), ExtValue(pair.value()))?;
             } else {
-                visit(pair.name.raw, ExtValue(pair.value))?;
+                visit(pair.name, ExtValue(pair.value()))?;
             }
         }
         Ok(())

@@ -60,11 +60,13 @@ impl<'a> Scanner<'a> {
         Err(ScanError { at: self.at, expected })
     }
 
+    #[inline]
     fn bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
     }
 
     /// The next byte that is not white space.
+    #[inline]
     fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.bytes().get(self.at) {
             match byte {
@@ -75,6 +77,7 @@ impl<'a> Scanner<'a> {
         None
     }
 
+    #[inline]
     fn eat(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
@@ -125,37 +128,31 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string, its escapes checked but not undone.
+    #[inline]
     pub fn string(&mut self) -> Result<Text<'a>, ScanError> {
         if !self.eat(b'"') {
             return self.error("`\"`");
         }
+        self.string_after_quote()
+    }
+
+    fn string_after_quote(&mut self) -> Result<Text<'a>, ScanError> {
         let start = self.at;
-        let bytes = self.bytes();
         let mut escaped = false;
         loop {
-            // Most strings are short, and then a call costs more than a few comparisons.
-            let near = self.at + 16;
-            loop {
-                match bytes.get(self.at) {
-                    Some(b'"') => {
-                        let raw = self.slice(start, self.at)?;
-                        self.at += 1;
-                        return Ok(Text { raw, escaped });
-                    }
-                    Some(b'\\') => break,
-                    Some(_) if self.at < near => self.at += 1,
-                    Some(_) => {
-                        let rest = bytes.get(self.at..).unwrap_or_default();
-                        match memchr::memchr2(b'"', b'\\', rest) {
-                            Some(distance) => self.at += distance,
-                            None => self.at = bytes.len(),
-                        }
-                    }
-                    None => return self.error("`\"` at the end of a string"),
+            self.at += plain_len(self.bytes().get(self.at..).unwrap_or_default());
+            match self.bytes().get(self.at) {
+                Some(b'"') => {
+                    let raw = self.slice(start, self.at)?;
+                    self.at += 1;
+                    return Ok(Text { raw, escaped });
                 }
+                Some(_) => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                None => return self.error("`\"` at the end of a string"),
             }
-            escaped = true;
-            self.escape()?;
         }
     }
 
@@ -180,7 +177,10 @@ impl<'a> Scanner<'a> {
     /// A string, number, boolean or null.
     pub fn scalar(&mut self) -> Result<Scalar<'a>, ScanError> {
         match self.peek() {
-            Some(b'"') => Ok(Scalar::Text(self.string()?)),
+            Some(b'"') => {
+                self.at += 1;
+                self.string_after_quote().map(Scalar::Text)
+            }
             Some(b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
                 let start = self.at;
                 let rest = self.bytes().get(start..).unwrap_or_default();
@@ -237,6 +237,29 @@ impl<'a> Scanner<'a> {
     }
 }
 
+/// How many bytes come before the first quote or backslash.
+///
+/// Eight at a time: names and values are too short for the set-up of a vectorized search to pay.
+#[inline]
+fn plain_len(bytes: &[u8]) -> usize {
+    const LOW_BITS: u64 = 0x7F7F_7F7F_7F7F_7F7F;
+    /// The high bit of each byte that is the one looked for, exactly: no carry between bytes.
+    fn matches(word: u64, byte: u8) -> u64 {
+        let different = word ^ u64::from_be_bytes([byte; 8]);
+        !(((different & LOW_BITS) + LOW_BITS) | different | LOW_BITS)
+    }
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_be_bytes(*word);
+        let found = matches(word, b'"') | matches(word, b'\\');
+        if found != 0 {
+            return index * 8 + (found.leading_zeros() / 8) as usize;
+        }
+    }
+    let in_tail = tail.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+    words.len() * 8 + in_tail.unwrap_or(tail.len())
+}
+
 /// JSON's number: digits, and at most one fraction and one exponent.
 fn is_number(text: &[u8]) -> bool {
     fn digits(text: &[u8]) -> Option<&[u8]> {
@@ -266,45 +289,55 @@ fn is_number(text: &[u8]) -> bool {
 fn undo_escapes(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;
-    while let Some((plain, escape)) = rest.split_once('\\') {
-        out.push_str(plain);
-        let mut chars = escape.chars();
-        match chars.next() {
-            Some('u') => {
-                let (unit, after) = split_unit(chars.as_str());
-                rest = after;
-                let pair = match unit {
-                    0xD800..=0xDBFF => after.strip_prefix("\\u").map(split_unit),
-                    _ => None,
-                };
-                match pair {
-                    Some((low @ 0xDC00..=0xDFFF, after_pair)) => {
-                        rest = after_pair;
-                        let scalar = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
-                        out.push(char::from_u32(scalar).unwrap_or(char::REPLACEMENT_CHARACTER));
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        out.push_str(&rest[..at]);
+        // A checked escape has ASCII in all of its places.
+        let escape = rest.as_bytes();
+        let mut len = 2;
+        match escape.get(at + 1) {
+            Some(b'u') => {
+                let unit = hex_unit(escape, at + 2);
+                len = 6;
+                let low = match unit {
+                    0xD800..=0xDBFF if escape.get(at + 6..at + 8) == Some(b"\\u") => {
+                        hex_unit(escape, at + 8)
                     }
-                    _ => out.push(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER)),
-                }
-                continue;
+                    _ => 0,
+                };
+                let scalar = if (0xDC00..=0xDFFF).contains(&low) {
+                    len = 12;
+                    0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00)
+                } else {
+                    unit
+                };
+                out.push(char::from_u32(scalar).unwrap_or(char::REPLACEMENT_CHARACTER));
             }
-            Some('b') => out.push('\u{8}'),
-            Some('f') => out.push('\u{c}'),
-            Some('n') => out.push('\n'),
-            Some('r') => out.push('\r'),
-            Some('t') => out.push('\t'),
-            Some(itself) => out.push(itself),
+            Some(b'b') => out.push('\u{8}'),
+            Some(b'f') => out.push('\u{c}'),
+            Some(b'n') => out.push('\n'),
+            Some(b'r') => out.push('\r'),
+            Some(b't') => out.push('\t'),
+            Some(&itself) => out.push(char::from(itself)),
             None => {}
         }
-        rest = chars.as_str();
+        rest = rest.get(at + len..).unwrap_or_default();
     }
     out.push_str(rest);
     out
 }
 
-/// The UTF-16 unit of the four digits at the front, and what follows.
-fn split_unit(digits: &str) -> (u32, &str) {
-    let (unit, after) = digits.split_at_checked(4).unwrap_or((digits, ""));
-    (u32::from_str_radix(unit, 16).unwrap_or(0xFFFD), after)
+/// The UTF-16 unit of the four hexadecimal digits at a place.
+fn hex_unit(text: &[u8], at: usize) -> u32 {
+    let digits = text.get(at..at + 4).unwrap_or_default();
+    digits.iter().fold(0, |unit, &digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            b'A'..=b'F' => digit - b'A' + 10,
+            _ => 0,
+        };
+        unit << 4 | u32::from(value)
+    })
 }
 
 #[cfg(test)]
@@ -328,6 +361,19 @@ mod tests {
         assert_eq!(string("\"日本\u{1}\"").unwrap(), "日本\u{1}");
         let long = "x".repeat(100);
         assert_eq!(string(&format!("\"{long}\\n{long}\"")).unwrap(), format!("{long}\n{long}"));
+    }
+
+    #[test]
+    fn quotes_and_backslashes_are_found_anywhere() {
+        for len in 0..40 {
+            let text = "!\u{80}\u{A2}#".repeat(10);
+            let text = text.char_indices().take_while(|&(at, _)| at < len);
+            let text: String = text.map(|(_, c)| c).collect();
+            assert_eq!(plain_len(text.as_bytes()), text.len());
+            for stop in ["\"", "\\"] {
+                assert_eq!(plain_len(format!("{text}{stop}{stop}abc\"").as_bytes()), text.len());
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::hash::java_hash;
 
@@ -20,7 +21,8 @@ pub const SQL92: &str = "SQL92";
 pub struct SubscriptionData {
     /// Filter by a class, which no version still does.
     pub class_filter_mode: bool,
-    /// Java hashes of the tags.
+    /// Java hashes of the tags. The Go client writes them as text.
+    #[serde(deserialize_with = "numbers_or_text")]
     pub code_set: BTreeSet<i32>,
     /// `TAG` or `SQL92`.
     pub expression_type: String,
@@ -46,6 +48,27 @@ impl Default for SubscriptionData {
             topic: String::new(),
         }
     }
+}
+
+/// Reads `[65, "66"]`: fastjson takes a number in quotes for a number.
+fn numbers_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<i32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Code {
+        Number(i32),
+        Text(String),
+    }
+    let codes = Option::<Vec<Code>>::deserialize(deserializer)?;
+    codes
+        .unwrap_or_default()
+        .into_iter()
+        .map(|code| match code {
+            Code::Number(code) => Ok(code),
+            Code::Text(text) => text.parse().map_err(|_| {
+                D::Error::invalid_value(Unexpected::Str(&text), &"the 32-bit hash of a tag")
+            }),
+        })
+        .collect()
 }
 
 /// A tag expression has no tag in it, such as `||`.
@@ -229,6 +252,18 @@ mod tests {
         let all = SubscriptionData::from_tags("T", "*", 5).unwrap();
         assert!(all.tags_set.is_empty() && all.matches_tags_code(77));
         assert!(SubscriptionData::from_tags("T", "||", 5).is_err());
+    }
+
+    #[test]
+    fn tag_hashes_may_be_text() {
+        let read = serde_json::from_str::<SubscriptionData>;
+        // As the Go client 2.1.2 writes it.
+        let data = read(r#"{"topic":"T","subString":"A || B","codeSet":["65","66"]}"#).unwrap();
+        assert_eq!(data.code_set, BTreeSet::from([65, 66]));
+        assert_eq!(read(r#"{"codeSet":[-7]}"#).unwrap().code_set, BTreeSet::from([-7]));
+        assert!(read(r#"{"codeSet":null}"#).unwrap().code_set.is_empty());
+        assert!(read(r#"{"codeSet":["A"]}"#).is_err());
+        assert!(read(r#"{"codeSet":["4294967296"]}"#).is_err());
     }
 
     #[test]

@@ -221,7 +221,10 @@ macro_rules! header {
                     match name {
                         $(
                             $wire $(| $alias)* => {
-                                $field = $crate::header::HeaderValue::read($wire, value)?;
+                                $field = $crate::header::HeaderValue::read(
+                                    ::core::concat!($wire $(, " or ", $alias)*),
+                                    value,
+                                )?;
                             }
                         )*
                         _ => {}
@@ -229,7 +232,8 @@ macro_rules! header {
                     ::core::result::Result::Ok(())
                 })?;
                 ::core::result::Result::Ok($name {
-                    $($field: $crate::header!(@value $presence $(($default))?, $field, $wire),)*
+                    $($field: $crate::header!(@value $presence $(($default))?, $field,
+                        ::core::concat!($wire $(, " or ", $alias)*)),)*
                 })
             }
         }
@@ -243,11 +247,11 @@ macro_rules! header {
     (@default required) => { ::core::default::Default::default() };
     (@default optional) => { ::core::option::Option::None };
     (@default default($default:expr)) => { $default };
-    (@value required, $field:ident, $wire:literal) => {
-        $field.ok_or($crate::header::HeaderError::Missing { field: $wire })?
+    (@value required, $field:ident, $names:expr) => {
+        $field.ok_or($crate::header::HeaderError::Missing { field: $names })?
     };
-    (@value optional, $field:ident, $wire:literal) => { $field.flatten() };
-    (@value default($default:expr), $field:ident, $wire:literal) => {
+    (@value optional, $field:ident, $names:expr) => { $field.flatten() };
+    (@value default($default:expr), $field:ident, $names:expr) => {
         match $field {
             ::core::option::Option::Some(value) => value,
             ::core::option::Option::None => $default,

@@ -205,6 +205,6 @@ mod tests {
         assert_eq!(decoded.default_topic_queue_nums, 4);
         assert_eq!(decoded.default_topic, "TBW102");
         let missing = SendMessageRequest::decode(&ExtFields::from_pairs(&pairs[..4])).unwrap_err();
-        assert_eq!(missing, HeaderError::Missing { field: "h" });
+        assert_eq!(missing, HeaderError::Missing { field: "h or flag" });
     }
 }
