@@ -13,7 +13,7 @@ use crate::progress::{say, step};
 use crate::workspace;
 
 /// Where the operator lives.
-const OPERATOR_NAMESPACE: &str = "rocketmq-system";
+pub const OPERATOR_NAMESPACE: &str = "rocketmq-system";
 /// Where e2e/manifests puts its objects, and their names.
 const NAMESPACE: &str = "rocketmq";
 const NAMESRV: &str = "example-namesrv.rocketmq.svc:9876";

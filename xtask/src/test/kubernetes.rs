@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::{Options, Tally, cargo_test, interop};
 use crate::cluster::Cluster;
-use crate::{clients, images, workspace};
+use crate::{clients, images, process, up, workspace};
 
 /// Brings the cluster up with the images in it, then runs the tests.
 pub fn run(options: &Options, tally: &mut Tally) -> Result<()> {
@@ -13,6 +13,20 @@ pub fn run(options: &Options, tally: &mut Tally) -> Result<()> {
     let java = clients::java()?;
     let go = clients::go()?;
     let images = images::provide(&cluster, &options.cluster, true)?;
+    // The tests name images by the tag that all builds share: an operator that runs
+    // would go on with the build it was started from.
+    process::capture(
+        cluster
+            .kubectl()?
+            .args([
+                "--namespace",
+                up::OPERATOR_NAMESPACE,
+                "delete",
+                "deployment",
+                "rocketmq-operator",
+            ])
+            .args(["--ignore-not-found", "--wait"]),
+    )?;
     let programs = workspace::target()?.join("release");
     let path = workspace::path_with_tools()?;
     cargo_test(
