@@ -16,6 +16,8 @@ mod test;
 mod up;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Chores of this repository.
@@ -42,13 +44,21 @@ enum Command {
     Crds(crds::Options),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
         Command::Up(options) => up::run(&options),
         Command::Down => cluster::down(),
         Command::Images(choice) => images::run(&choice),
         Command::Test(options) => test::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Crds(options) => crds::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Returned from main it would come with a stack backtrace where RUST_BACKTRACE is set.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
