@@ -150,9 +150,16 @@ fn a_changed_message_is_noticed() {
 }
 
 #[test]
-fn a_key_reported_twice_is_noticed() {
-    let ledger = ledger(&[sent("p-0-0", 0, 0), failed("p-0-0")], &[arrival("p-0-0", 0, 0)]);
-    broken(&ledger, &ALL, "reported it twice");
+fn a_key_acknowledged_twice_is_noticed() {
+    let arrivals = [arrival("p-0-0", 0, 0)];
+    let ledger_of = |sends: &[Line]| ledger(sends, &arrivals);
+    broken(&ledger_of(&[sent("p-0-0", 0, 0), sent("p-0-0", 0, 0)]), &ALL, "reported it twice");
+    // A success counts, whatever failure is reported beside it.
+    for sends in [[sent("p-0-0", 0, 0), failed("p-0-0")], [failed("p-0-0"), sent("p-0-0", 0, 0)]] {
+        assert_eq!(ledger_of(&sends).check("g", &ALL).expect("clean").acknowledged, 1);
+        broken(&ledger(&sends, &[]), &ALL, "lost");
+    }
+    ledger(&[failed("p-0-0"), failed("p-0-0")], &[]).check("g", &ALL).expect("clean");
 }
 
 #[test]

@@ -85,9 +85,17 @@ fn a_store_in_use_is_refused() -> Result<()> {
     let port = e2e::ports::allocate()?;
     let text: String = text
         .lines()
-        .filter(|line| !line.starts_with("listenPort=") && !line.starts_with("haListenPort="))
+        .filter(|line| {
+            ["listenPort=", "haListenPort=", "metricsPromExporterPort="]
+                .iter()
+                .all(|key| !line.starts_with(key))
+        })
         .map(|line| format!("{line}\n"))
-        .chain([format!("listenPort={port}\nhaListenPort={}\n", port + 1)])
+        .chain([format!(
+            "listenPort={port}\nhaListenPort={}\nmetricsPromExporterPort={}\n",
+            port + 1,
+            port - 1
+        )])
         .collect();
     std::fs::write(&conf, text)?;
     let mut command = servers.broker.command(&conf)?;

@@ -214,11 +214,6 @@ final class Consume {
                 queues.addAll(consumer.fetchMessageQueues(topic));
             }
             consumer.assign(queues);
-            if (fromFirst) {
-                for (MessageQueue queue : queues) {
-                    consumer.seekToBegin(queue);
-                }
-            }
             run.print(Json.op("assigned").put("queues", names(queues)));
         } else {
             for (String topic : topics) {

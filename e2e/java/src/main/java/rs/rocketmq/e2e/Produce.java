@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
@@ -188,11 +189,13 @@ final class Produce {
 
     private void sendAsync(int thread, Message message) throws Exception {
         List<Message> one = java.util.Collections.singletonList(message);
+        // The 5.x client may report one failure twice.
+        AtomicBoolean held = new AtomicBoolean(true);
         SendCallback callback = new SendCallback() {
             @Override
             public void onSuccess(SendResult result) {
                 acknowledge(one, thread, result);
-                inFlight.release();
+                release();
             }
 
             @Override
@@ -200,7 +203,13 @@ final class Produce {
                 fail(one, thread, e);
                 // Slows the loop down while the broker is away.
                 run.sleep(PAUSE_AFTER_ERROR_MS);
-                inFlight.release();
+                release();
+            }
+
+            private void release() {
+                if (held.getAndSet(false)) {
+                    inFlight.release();
+                }
             }
         };
         inFlight.acquire();
