@@ -17,6 +17,7 @@ pub mod topic;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::BytesMut;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
@@ -68,7 +69,10 @@ impl BrokerService {
             }
             code => match (quick_handler(code), slow_handler(code), later_work(code)) {
                 (Some(handler), ..) => {
-                    out.reply(frame.ticket(), &handler(&self.state, conn, frame));
+                    let began = Instant::now();
+                    let response = handler(&self.state, conn, frame);
+                    observe(&self.state, code, &response, began);
+                    out.reply(frame.ticket(), &response);
                 }
                 (_, Some(handler), _) => self.run_elsewhere(handler, conn, frame),
                 (.., Some(what)) => {
@@ -96,15 +100,23 @@ impl BrokerService {
         let in_flight = conn.hold(copy.len());
         let state = Arc::clone(&self.state);
         let ticket = frame.ticket();
+        let (code, began) = (frame.request_code(), Instant::now());
         self.state.runtime.spawn_blocking(move || {
             let conn = in_flight.connection();
             let response = match Frame::decode(copy.get(LENGTH_BYTES..).unwrap_or_default()) {
                 Ok(frame) => handler(&state, conn, &frame),
                 Err(error) => Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()),
             };
+            observe(&state, code, &response, began);
             conn.reply(ticket, &response);
         });
     }
+}
+
+/// Counts an answer in `rocketmq_rpc_latency`, with the time its request waited for a thread.
+fn observe(state: &BrokerState, code: RequestCode, response: &Response, began: Instant) {
+    let latency_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    state.metrics.answered(code, response.code, false, latency_ms, 1);
 }
 
 impl Service for BrokerService {
