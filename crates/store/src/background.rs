@@ -111,7 +111,8 @@ impl Threads {
     /// # Errors
     /// When the system has no thread to give; those that run are ended by [`Threads::end`].
     pub(crate) fn start(&self, parts: &Arc<Parts>) -> Result<(), StoreError> {
-        let threads: [(&str, fn(&Parts)); 3] = [
+        type Body = fn(&Parts);
+        let threads: [(&str, Body); 3] = [
             ("store-flush", |parts| parts.flusher.run(parts)),
             ("store-allocate", |parts| parts.log.preallocation.run(&parts.log.files)),
             ("store-tick", Parts::run_ticks),

@@ -14,82 +14,19 @@ use parking_lot::Mutex;
 
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
-use crate::mapped_file_queue::{file_name, list_log_files};
+use crate::mapped_file_queue::file_name;
 
-/// Bytes of an entry.
-pub const UNIT_BYTES: usize = 20;
-/// Where the parts of an entry lie.
-pub mod place {
-    #![allow(missing_docs, reason = "the names are those of the fields")]
+mod repair;
+mod unit;
 
-    pub const PHYSICAL_OFFSET: usize = 0;
-    pub const SIZE: usize = 8;
-    pub const TAGS_CODE: usize = 12;
-}
-/// Size in an entry that stands for no record: it fills the front of a first file.
-pub const FILLER_SIZE: i32 = i32::MAX;
+pub use unit::{FILLER_SIZE, UNIT_BYTES, Unit, place, units};
+
 /// Entries in memory before the appender itself writes them.
 const TAIL_BYTES_MAX: usize = 16 * 1024;
 /// What an entry buffer keeps when it is written out.
 const TAIL_BYTES_KEPT: usize = 4 * 1024;
 /// Longest run of missing entries that is filled up; more is taken for damage.
 const GAP_UNITS_MAX: i64 = 1_000_000;
-
-/// One entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit {
-    /// Where the record begins in the CommitLog.
-    pub physical_offset: i64,
-    /// Bytes of the record.
-    pub size: i32,
-    /// Hash of the tag, or deliver time in the schedule topic.
-    pub tags_code: i64,
-}
-
-impl Unit {
-    /// The entry that fills a gap.
-    pub const FILLER: Unit = Unit { physical_offset: 0, size: FILLER_SIZE, tags_code: 0 };
-
-    /// Reads an entry.
-    pub fn decode(bytes: &[u8; UNIT_BYTES]) -> Unit {
-        let [p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] =
-            *bytes;
-        Unit {
-            physical_offset: i64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
-            size: i32::from_be_bytes([s0, s1, s2, s3]),
-            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
-        }
-    }
-
-    /// The entry's bytes.
-    pub fn encode(&self) -> [u8; UNIT_BYTES] {
-        let mut bytes = [0; UNIT_BYTES];
-        bytes[place::PHYSICAL_OFFSET..8].copy_from_slice(&self.physical_offset.to_be_bytes());
-        bytes[place::SIZE..12].copy_from_slice(&self.size.to_be_bytes());
-        bytes[place::TAGS_CODE..].copy_from_slice(&self.tags_code.to_be_bytes());
-        bytes
-    }
-
-    /// Whether it fills a gap.
-    pub fn is_filler(&self) -> bool {
-        self.physical_offset == 0 && self.size == FILLER_SIZE
-    }
-
-    /// Whether it can have been written by a broker; zeros cannot.
-    pub fn is_written(&self) -> bool {
-        self.physical_offset >= 0 && self.size > 0
-    }
-
-    /// Where its record ends; a filler has none.
-    pub fn end_offset(&self) -> i64 {
-        if self.is_filler() { 0 } else { self.physical_offset.saturating_add(i64::from(self.size)) }
-    }
-}
-
-/// Yields the entries of `bytes`; what is left behind the last whole one is ignored.
-pub fn units(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Unit> + ExactSizeIterator + '_ {
-    bytes.as_chunks::<UNIT_BYTES>().0.iter().map(Unit::decode)
-}
 
 /// Where queues live and how long their files are.
 #[derive(Debug)]
@@ -487,219 +424,6 @@ impl ConsumeQueue {
         (queue_offset.max(0) / per_file + 1) * per_file
     }
 
-    /// Opens what is on disk: finds the last entry, and drops what is behind it.
-    ///
-    /// Entries are checked from the third-last file on, as RocketMQ does; the first one that
-    /// cannot have been written ends the queue.
-    ///
-    /// # Errors
-    /// When a file has another length than configured or the operating system refuses.
-    pub(crate) fn load(&self) -> Result<LoadedQueue, StoreError> {
-        let directory = self.directory();
-        let file_system = &self.files.file_system;
-        let listed = list_log_files(&**file_system, &directory)?;
-        let mut found = listed.files;
-        if let Some(&(base, 0)) = found.last() {
-            let path = directory.join(file_name(base));
-            file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
-            found.pop();
-        }
-        let mut state = self.state.lock();
-        *state = State::default();
-        for (base, bytes) in found {
-            let path = directory.join(file_name(base));
-            if bytes != self.files.file_bytes {
-                return Err(StoreError::FileSize {
-                    path,
-                    bytes,
-                    expected: self.files.file_bytes,
-                    key: "mappedFileSizeConsumeQueue",
-                });
-            }
-            if base % self.files.file_bytes != 0 {
-                return Err(StoreError::FileName {
-                    path,
-                    file_bytes: self.files.file_bytes,
-                    key: "mappedFileSizeConsumeQueue",
-                });
-            }
-            state.segments.push(Segment { base, file: None, used: false, written: false });
-        }
-        // A gap between files ends the queue: what is behind it cannot be reached in order.
-        let contiguous = state
-            .segments
-            .windows(2)
-            .position(|pair| pair[1].base != pair[0].base + self.files.file_bytes)
-            .map_or(state.segments.len(), |index| index + 1);
-        let mut end = None;
-        let mut max_physical = 0;
-        let mut index = contiguous.saturating_sub(3);
-        let mut buffer = Vec::new();
-        'files: while index < contiguous {
-            let base = state.segments[index].base;
-            let path = directory.join(file_name(base));
-            let file = self.open(&mut state.segments[index], &path)?;
-            let mut position = 0;
-            while position < self.files.file_bytes {
-                let step = (self.files.file_bytes - position).min(64 * 1024 / 20 * 20);
-                buffer.resize(step as usize, 0);
-                file.read_at(&mut buffer, position).map_err(StoreError::io("read", &path))?;
-                for unit in units(&buffer) {
-                    let in_order = unit.is_filler() || unit.end_offset() > max_physical;
-                    if !unit.is_written() || !in_order {
-                        end = Some(base + position);
-                        break 'files;
-                    }
-                    max_physical = max_physical.max(unit.end_offset());
-                    position += UNIT_BYTES as u64;
-                }
-            }
-            end = Some(base + self.files.file_bytes);
-            index += 1;
-        }
-        let end_offset = end.unwrap_or(0) as i64 / UNIT_BYTES as i64;
-        state.max_physical = max_physical;
-        state.tail_first = end_offset;
-        state.synced = end_offset;
-        self.drop_segments_behind(&mut state, end_offset)?;
-        if max_physical == 0 && end_offset > 0 {
-            // The checked files begin with an end; look for the newest entry in front of it.
-            state.max_physical = self.last_physical(&mut state)?;
-        }
-        let min_offset =
-            state.segments.first().map_or(0, |segment| segment.base as i64 / UNIT_BYTES as i64);
-        drop(state);
-        self.min_offset.store(min_offset.min(end_offset), Ordering::Release);
-        self.max_offset.store(end_offset, Ordering::Release);
-        self.set_next_offset(end_offset);
-        Ok(LoadedQueue { foreign: listed.foreign })
-    }
-
-    /// Drops files and bytes at and behind `queue_offset`, so that no old entry can be taken for a
-    /// new one later.
-    fn drop_segments_behind(&self, state: &mut State, queue_offset: i64) -> Result<(), StoreError> {
-        let end = queue_offset.max(0) as u64 * UNIT_BYTES as u64;
-        let directory = self.directory();
-        while let Some(last) = state.segments.last()
-            && last.base >= end
-        {
-            let path = directory.join(file_name(last.base));
-            self.files.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
-            state.segments.pop();
-            state.directory_changed = true;
-        }
-        if let Some(last) = state.segments.len().checked_sub(1) {
-            let base = state.segments[last].base;
-            let path = directory.join(file_name(base));
-            let position = end - base;
-            if position < self.files.file_bytes {
-                let file = self.open(&mut state.segments[last], &path)?;
-                file.zero_range(position, self.files.file_bytes - position)
-                    .map_err(StoreError::io("wipe the end of", &path))?;
-                state.segments[last].written = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// Drops entries at and behind `queue_offset`.
-    fn cut_to(&self, state: &mut State, queue_offset: i64) {
-        if queue_offset >= state.tail_first {
-            state.tail.truncate((queue_offset - state.tail_first) as usize * UNIT_BYTES);
-        } else {
-            state.tail.clear();
-            // If wiping fails, the files keep old entries that are overwritten in order; the
-            // next recovery compares the last entry with the log and cuts again.
-            if let Err(error) = self.drop_segments_behind(state, queue_offset) {
-                tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
-                    "could not wipe dropped consume queue entries");
-            }
-            state.tail_first = queue_offset;
-            state.synced = state.synced.min(queue_offset);
-        }
-        let min = self.min_offset.load(Ordering::Acquire);
-        self.min_offset.store(min.min(queue_offset), Ordering::Release);
-        self.max_offset.store(queue_offset, Ordering::Release);
-        state.max_physical = 0;
-    }
-
-    /// Drops all entries: the queue is built anew.
-    pub(crate) fn clear(&self) -> Result<(), StoreError> {
-        let mut state = self.state.lock();
-        self.drop_segments_behind(&mut state, 0)?;
-        *state = State { directory_changed: true, ..State::default() };
-        drop(state);
-        self.min_offset.store(0, Ordering::Release);
-        self.max_offset.store(0, Ordering::Release);
-        Ok(())
-    }
-
-    /// Removes the directory of a queue without entries, if nothing is in it.
-    pub(crate) fn remove_empty_directory(&self) -> Result<(), StoreError> {
-        let directory = self.directory();
-        let file_system = &self.files.file_system;
-        let exists =
-            file_system.exists(&directory).map_err(StoreError::io("look for", &directory))?;
-        if exists
-            && file_system.list(&directory).map_err(StoreError::io("list", &directory))?.is_empty()
-        {
-            file_system
-                .remove_directory(&directory)
-                .map_err(StoreError::io("remove directory", &directory))?;
-        }
-        Ok(())
-    }
-
-    /// Drops entries whose records do not lie in front of `log_end`.
-    pub(crate) fn cut_behind_log(&self, log_end: i64) -> Result<(), StoreError> {
-        self.cut_last_while(|_, unit| !unit.is_filler() && unit.end_offset() > log_end)
-    }
-
-    /// Drops entries from the newest on for as long as `wrong` says so.
-    pub(crate) fn cut_last_while(
-        &self,
-        mut wrong: impl FnMut(i64, Unit) -> bool,
-    ) -> Result<(), StoreError> {
-        let max = self.max_offset();
-        let mut cut = max;
-        let mut last_end = None;
-        while cut > self.min_offset() {
-            let Some(unit) = self.unit(cut - 1)? else { break };
-            if !wrong(cut - 1, unit) {
-                last_end = Some(unit.end_offset());
-                break;
-            }
-            cut -= 1;
-        }
-        if cut < max {
-            let mut state = self.state.lock();
-            self.cut_to(&mut state, cut);
-            state.max_physical = match last_end {
-                Some(end) if end > 0 => end,
-                _ => self.last_physical(&mut state)?,
-            };
-        }
-        self.set_next_offset(self.max_offset());
-        Ok(())
-    }
-
-    /// The end of the newest record that the files speak of.
-    fn last_physical(&self, state: &mut State) -> Result<i64, StoreError> {
-        let directory = self.directory();
-        let end = state.tail_first as u64 * UNIT_BYTES as u64;
-        for index in (0..state.segments.len()).rev() {
-            let base = state.segments[index].base;
-            let path = directory.join(file_name(base));
-            let file = self.open(&mut state.segments[index], &path)?;
-            let mut bytes = vec![0; (end - base).min(self.files.file_bytes) as usize];
-            file.read_at(&mut bytes, 0).map_err(StoreError::io("read", &path))?;
-            if let Some(unit) = units(&bytes).rev().find(|unit| !unit.is_filler()) {
-                return Ok(unit.end_offset());
-            }
-        }
-        Ok(0)
-    }
-
     /// Moves the minimum to the first entry whose record lies at or behind `log_start`, and removes
     /// files that hold only older ones. The last file stays. Returns how many were removed.
     ///
@@ -734,13 +458,6 @@ impl ConsumeQueue {
         }
         Ok(removed)
     }
-}
-
-/// What [`ConsumeQueue::load`] found.
-#[derive(Debug, Default)]
-pub(crate) struct LoadedQueue {
-    /// Entries of the directory that are no files of the queue; left alone.
-    pub(crate) foreign: Vec<PathBuf>,
 }
 
 #[cfg(test)]

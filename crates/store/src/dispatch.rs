@@ -21,6 +21,9 @@ const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Delay of a level that is not configured (`DelayLevel` of RocketMQ's schedule service), in ms.
 const UNKNOWN_LEVEL_DELAY_MS: i64 = 1_000;
 
+/// Every so many messages of a queue the length of its unwritten entries is looked at.
+const LOOK_EVERY: i64 = 64;
+
 /// How the tags code of a record comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TagsCode {
@@ -152,7 +155,8 @@ impl Dispatcher {
         let pushed = queue.push(dispatch.queue_offset, dispatch.unit);
         if matches!(pushed, Pushed::Added | Pushed::Restarted) {
             self.table.list_unwritten(queue);
-            if queue.tail_is_long() {
+            // Looked at now and then: it costs a lock.
+            if dispatch.queue_offset % LOOK_EVERY == 0 && queue.tail_is_long() {
                 queue.write_tail()?;
             }
         }

@@ -289,16 +289,24 @@ impl StoreFile for RealFile {
         if bytes == 0 {
             return Ok(());
         }
-        let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.0, flags, position, bytes) {
-            Ok(()) => return Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        // Zeroing keeps the space reserved; a hole is the next best and what tmpfs can do. Neither
+        // touches a page.
+        for way in [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE] {
+            match rustix::fs::fallocate(&self.0, way | FallocateFlags::KEEP_SIZE, position, bytes) {
+                Ok(()) => return Ok(()),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         let (mut position, mut left) = (position, bytes);
+        let mut found = vec![0; ZEROS.len()];
         while left > 0 {
             let step = left.min(ZEROS.len() as u64);
-            self.0.write_all_at(&ZEROS[..step as usize], position)?;
+            let found = &mut found[..step as usize];
+            self.0.read_exact_at(found, position)?;
+            if found.iter().any(|byte| *byte != 0) {
+                self.0.write_all_at(&ZEROS[..step as usize], position)?;
+            }
             position += step;
             left -= step;
         }
@@ -316,6 +324,8 @@ impl StoreFile for RealFile {
     fn try_lock(&self) -> io::Result<bool> {
         // A record lock, as Java's FileChannel.tryLock takes it, keeps a Java broker away. It does
         // not tell apart two stores of one process, so the lock of the open file is taken as well.
+        // (The system lets go of a process's record locks when it closes any descriptor of the
+        // file: after a second attempt from this very process only the other lock is left.)
         match rustix::fs::fcntl_lock(&self.0, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::ACCESS) => return Ok(false),

@@ -279,21 +279,24 @@ impl MappedFileQueue {
         &self,
         allowed: impl FnOnce(&MappedFile) -> bool,
     ) -> Result<Option<Arc<MappedFile>>, StoreError> {
-        let mut files = self.files.write();
-        if files.len() < 2 {
-            return Ok(None);
+        let first = {
+            let mut files = self.files.write();
+            if files.len() < 2 || !files.front().is_some_and(|first| allowed(first)) {
+                return Ok(None);
+            }
+            files.pop_front()
+        };
+        let Some(first) = first else { return Ok(None) };
+        // Without the lock: giving back the blocks of a large file takes its time.
+        if let Err(error) = self.file_system.remove_file(&first.path) {
+            let path = first.path.clone();
+            self.files.write().push_front(first);
+            return Err(StoreError::io("remove", &path)(error));
         }
-        let Some(first) = files.front() else { return Ok(None) };
-        if !allowed(first) {
-            return Ok(None);
-        }
-        self.file_system.remove_file(&first.path).map_err(StoreError::io("remove", &first.path))?;
-        let removed = files.pop_front();
-        drop(files);
         self.file_system
             .sync_directory(&self.directory)
             .map_err(StoreError::io("sync directory", &self.directory))?;
-        Ok(removed)
+        Ok(Some(first))
     }
 
     /// Removes every file that begins at or behind `offset`, but not the only one: it says where

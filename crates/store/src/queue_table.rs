@@ -92,7 +92,8 @@ impl QueueTable {
 
     /// Notes that a queue has entries in memory.
     pub(crate) fn list_unwritten(&self, queue: &Arc<ConsumeQueue>) {
-        if !queue.listed.swap(true, Ordering::AcqRel) {
+        // A load first: it is cheaper, and mostly says that there is nothing to do.
+        if !queue.listed.load(Ordering::Acquire) && !queue.listed.swap(true, Ordering::AcqRel) {
             self.unwritten.lock().push(Arc::clone(queue));
         }
     }
@@ -126,8 +127,8 @@ impl QueueTable {
     }
 
     /// Opens every `<topic>/<queue id>` directory. Returns what is no such thing, and the queues
-    /// that have a directory but no entry.
-    pub(crate) fn load(&self) -> Result<LoadedTable, StoreError> {
+    /// that have a directory but no entry. `clean` says whether the last run ended cleanly.
+    pub(crate) fn load(&self, clean: bool) -> Result<LoadedTable, StoreError> {
         let mut loaded = LoadedTable::default();
         let file_system = &self.files.file_system;
         let root = &self.files.directory;
@@ -151,7 +152,7 @@ impl QueueTable {
                     continue;
                 };
                 let queue = self.find_or_make(&topic.name, queue_id);
-                loaded.foreign.extend(queue.load()?.foreign);
+                loaded.foreign.extend(queue.load(clean)?.foreign);
                 if queue.max_offset() == 0 {
                     loaded.empty.push(queue);
                 }
@@ -194,7 +195,7 @@ mod tests {
         }
         std::fs::write(root.join("stray"), b"").unwrap();
         let table = table(directory.path());
-        let loaded = table.load().unwrap();
+        let loaded = table.load(true).unwrap();
         assert_eq!(table.queue_ids("A"), [0, 11]);
         assert_eq!(table.topics(), ["%RETRY%g".into(), "A".into()]);
         assert_eq!(loaded.empty.len(), 3);

@@ -389,10 +389,14 @@ impl Recovery<'_> {
                 // damaged all the same, its rest is left out.
                 let Ok(LogItem::Record(record)) = record::decode_log_item(bytes) else { break };
                 position += record.size as u64;
-                let Some((queue, dispatch)) = self.destination(&record, report) else { continue };
-                if !incomplete.contains_key(&(Arc::as_ptr(&queue) as usize)) {
+                // Only queues that exist: a topic deleted long ago must not come back.
+                let queue = self.table.find(record.topic, record.queue_id);
+                let Some(queue) =
+                    queue.filter(|queue| incomplete.contains_key(&(Arc::as_ptr(queue) as usize)))
+                else {
                     continue;
-                }
+                };
+                let dispatch = Dispatch::of_record(&record, &self.config.delay_levels_ms);
                 if let Some(Pushed::Gap { expected }) =
                     self.dispatcher.dispatch(&queue, &dispatch)?
                 {

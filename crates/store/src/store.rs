@@ -119,7 +119,7 @@ impl Store {
         }));
         // From here on the directory changes: a crash must not be taken for a clean end.
         abort.create(file_system)?;
-        let loaded = table.load()?;
+        let loaded = table.load(report.clean)?;
         report.foreign.extend(loaded.foreign);
         let dispatcher = Dispatcher::new(Arc::clone(&table));
         let recovery = Recovery {

@@ -1,141 +1,16 @@
 //! What happens when the operating system refuses a call: a full disk, a broken one.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
-use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::faulty::Faulty;
 use common::{append, bodies, message, open, small_config};
-use rocketmq_store::file_system::{DirectoryEntry, DiskSpace, OpenMode, StoreFile};
-use rocketmq_store::mapping::Mapping;
-use rocketmq_store::{
-    AppendError, DurableOutcome, Environment, FileSystem, RealFileSystem, Refusal, Store,
-};
-
-const ENOSPC: i32 = 28;
-const EIO: i32 = 5;
-
-/// The real file system with calls that can be made to fail.
-#[derive(Clone, Debug, Default)]
-struct Faulty(Arc<Faults>);
-
-#[derive(Debug, Default)]
-struct Faults {
-    /// Part of the path that is concerned; all if empty.
-    path: Mutex<String>,
-    create: AtomicBool,
-    allocate: AtomicBool,
-    write: AtomicBool,
-    zero: AtomicBool,
-    sync: AtomicBool,
-    syncs: AtomicU64,
-    used_percent: AtomicU64,
-}
-
-impl Faulty {
-    fn concern(&self, part: &str) {
-        *self.0.path.lock().unwrap() = part.to_owned();
-    }
-
-    fn fail(&self, fault: &AtomicBool, path: &str, errno: i32) -> io::Result<()> {
-        if fault.load(Ordering::SeqCst) && path.contains(&*self.0.path.lock().unwrap()) {
-            return Err(io::Error::from_raw_os_error(errno));
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct FaultyFile {
-    file: Arc<dyn StoreFile>,
-    path: String,
-    faulty: Faulty,
-}
-
-impl FileSystem for Faulty {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>> {
-        let name = path.display().to_string();
-        if mode != OpenMode::Existing {
-            self.fail(&self.0.create, &name, ENOSPC)?;
-        }
-        let file = RealFileSystem.open(path, mode)?;
-        Ok(Arc::new(FaultyFile { file, path: name, faulty: self.clone() }))
-    }
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.fail(&self.0.create, &path.display().to_string(), ENOSPC)?;
-        RealFileSystem.create_directory(path)
-    }
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealFileSystem.sync_directory(path)
-    }
-    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        RealFileSystem.list(path)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        RealFileSystem.exists(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealFileSystem.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        RealFileSystem.remove_file(path)
-    }
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        RealFileSystem.remove_directory(path)
-    }
-    fn disk_space(&self, _: &Path) -> io::Result<DiskSpace> {
-        let used = self.0.used_percent.load(Ordering::SeqCst);
-        Ok(DiskSpace { total_bytes: 100, available_bytes: 100 - used })
-    }
-    fn memory_bytes(&self) -> u64 {
-        RealFileSystem.memory_bytes()
-    }
-}
-
-impl StoreFile for FaultyFile {
-    fn len_bytes(&self) -> io::Result<u64> {
-        self.file.len_bytes()
-    }
-    fn modified_ms(&self) -> io::Result<i64> {
-        self.file.modified_ms()
-    }
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        let result = self.faulty.fail(&self.faulty.0.write, &self.path, ENOSPC);
-        if result.is_err() {
-            // As the kernel does: a part gets there.
-            self.file.write_at(&bytes[..bytes.len() / 2], position)?;
-        }
-        result?;
-        self.file.write_at(bytes, position)
-    }
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
-        self.file.read_at(buffer, position)
-    }
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.faulty.fail(&self.faulty.0.allocate, &self.path, ENOSPC)?;
-        self.file.allocate(bytes)
-    }
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)
-    }
-    fn zero_range(&self, position: u64, bytes: u64) -> io::Result<()> {
-        self.faulty.fail(&self.faulty.0.zero, &self.path, EIO)?;
-        self.file.zero_range(position, bytes)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.faulty.0.syncs.fetch_add(1, Ordering::SeqCst);
-        self.faulty.fail(&self.faulty.0.sync, &self.path, EIO)?;
-        self.file.sync_data()
-    }
-    fn map(&self, bytes: usize) -> io::Result<Mapping> {
-        self.file.map(bytes)
-    }
-    fn try_lock(&self) -> io::Result<bool> {
-        self.file.try_lock()
-    }
-}
+use rocketmq_store::{AppendError, DurableOutcome, Environment, Refusal, Store};
 
 fn open_faulty(root: &Path, threads: bool) -> (Arc<Store>, Faulty) {
     let faulty = Faulty::default();

@@ -1,6 +1,8 @@
 //! Directories that a Java broker 5.3.3 wrote, after a clean end and after kill -9, open here and
 //! hold what Java says they hold.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
 use std::cell::Cell;

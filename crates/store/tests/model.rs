@@ -1,5 +1,7 @@
 //! The store against a plain list, and readers against writers.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -135,7 +137,7 @@ fn run(steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn the_store_is_a_list_per_queue(steps in prop::collection::vec(step(), 1..25)) {
@@ -172,7 +174,7 @@ fn readers_see_dense_whole_messages_while_writers_write() {
     config.flush_interval_consume_queue_ms = 5;
     config.flush_interval_commit_log_ms = 5;
     config.flush_disk_type = FlushDiskType::Sync;
-    let (store, _) = Store::open(config, Environment::default()).unwrap();
+    let (store, _) = Store::open(config, common::lively()).unwrap();
     let listener = Arc::new(Listener::default());
     store.set_arrival_listener(Arc::clone(&listener) as _);
     let writing = AtomicBool::new(true);
@@ -357,7 +359,7 @@ fn offsets_are_found_by_time_with_rocketmqs_edges() {
 #[test]
 fn appends_are_refused_after_shutdown_and_reads_go_on() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(small_config(directory.path()), Environment::default()).unwrap();
+    let (store, _) = Store::open(small_config(directory.path()), common::lively()).unwrap();
     append(&store, "A", 0, b"one");
     store.shutdown().unwrap();
     store.shutdown().unwrap();

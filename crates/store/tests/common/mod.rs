@@ -1,6 +1,9 @@
 //! What the store's tests share: small stores, messages, reading back.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 #![allow(dead_code, reason = "each test uses a part of it")]
+
+pub mod faulty;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,9 +23,16 @@ pub fn small_config(root: &Path) -> StoreConfig {
     config
 }
 
-/// No threads: a test does what they would do when it wants to.
+/// No threads: a test does what they would do when it wants to. The disk is empty, however full
+/// the one below really is.
 pub fn quiet() -> Environment {
-    Environment { threads: false, ..Environment::default() }
+    let file_system = Arc::new(faulty::Faulty::default());
+    Environment { file_system, threads: false, ..Environment::default() }
+}
+
+/// As [`quiet`], with threads.
+pub fn lively() -> Environment {
+    Environment { threads: true, ..quiet() }
 }
 
 pub fn open(root: &Path) -> (Arc<Store>, RecoveryReport) {

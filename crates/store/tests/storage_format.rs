@@ -1,0 +1,143 @@
+//! docs/storage-format.md says what the code does.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::path::Path;
+
+use rocketmq_protocol::message::properties::PROPERTIES_BYTES_MAX;
+use rocketmq_protocol::message::record::{self, place as record_place, sys_flag};
+use rocketmq_protocol::message::{id, properties};
+use rocketmq_store::StoreConfig;
+use rocketmq_store::checkpoint::{self, place as checkpoint_place};
+use rocketmq_store::consume_queue::{self, place as unit_place};
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/storage-format.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The rows `field, at, bytes` of the table under a heading.
+fn table(page: &str, heading: &str) -> Vec<(String, usize, usize)> {
+    let section = page.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+    section
+        .lines()
+        .skip_while(|line| !line.starts_with("| field | at | bytes |"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            (cells[1].to_owned(), cells[2].parse().unwrap(), cells[3].parse().unwrap())
+        })
+        .collect()
+}
+
+fn rows(rows: &[(&str, usize, usize)]) -> Vec<(String, usize, usize)> {
+    rows.iter().map(|(name, at, bytes)| ((*name).to_owned(), *at, *bytes)).collect()
+}
+
+#[test]
+fn the_record() {
+    let expected = rows(&[
+        ("TOTALSIZE", record_place::TOTAL_SIZE, 4),
+        ("MAGICCODE", record_place::MAGIC, 4),
+        ("BODYCRC", record_place::BODY_CRC, 4),
+        ("QUEUEID", record_place::QUEUE_ID, 4),
+        ("FLAG", record_place::FLAG, 4),
+        ("QUEUEOFFSET", record_place::QUEUE_OFFSET, 8),
+        ("PHYSICALOFFSET", record_place::PHYSICAL_OFFSET, 8),
+        ("SYSFLAG", record_place::SYS_FLAG, 4),
+        ("BORNTIMESTAMP", record_place::BORN_TIMESTAMP, 8),
+        ("BORNHOST", record_place::BORN_HOST, 8),
+        ("STORETIMESTAMP", record_place::STORE_TIMESTAMP_V4, 8),
+        ("STOREHOST", record_place::STORE_TIMESTAMP_V4 + 8, 8),
+        ("RECONSUMETIMES", record_place::STORE_TIMESTAMP_V4 + 16, 4),
+        ("PREPAREDTRANSACTIONOFFSET", record_place::STORE_TIMESTAMP_V4 + 20, 8),
+        ("BODYLENGTH", record_place::STORE_TIMESTAMP_V4 + 28, 4),
+        ("TOPICLENGTH", record_place::STORE_TIMESTAMP_V4 + 32, 1),
+        ("PROPERTIESLENGTH", record_place::STORE_TIMESTAMP_V4 + 33, 2),
+    ]);
+    let table = table(&page(), "CommitLog record");
+    assert_eq!(table, expected);
+    let mut end = 0;
+    for (name, at, bytes) in &table {
+        assert_eq!(*at, end, "{name} begins where the field in front ends");
+        end = at + bytes;
+    }
+    assert_eq!(end, record::FIXED_BYTES_V1);
+    assert_eq!(record_place::STORE_TIMESTAMP_V6, record_place::STORE_TIMESTAMP_V4 + 12);
+}
+
+#[test]
+fn the_words_of_the_record() {
+    let page = page();
+    let says = |text: String| assert!(page.contains(&text), "the page lacks {text}");
+    says(format!("`{:#010X}` (V1)", record::MAGIC_V1).replace("0X", "0x"));
+    says(format!("`{:#010X}` (V2)", record::MAGIC_V2).replace("0X", "0x"));
+    says(format!("`{:#010X}`; the rest means nothing", record::MAGIC_BLANK).replace("0X", "0x"));
+    says(format!("at most {PROPERTIES_BYTES_MAX}"));
+    says(format!("at most {}", record::TOPIC_BYTES_MAX_V1));
+    says(format!("The smallest record has {} bytes", record::FIXED_BYTES_V1));
+    says(format!("and {} bytes stay free behind it", record::BLANK_BYTES_MIN));
+    for (bits, meaning) in [
+        (sys_flag::COMPRESSED, "body compressed"),
+        (sys_flag::MULTI_TAGS, "several tags"),
+        (sys_flag::TRANSACTION_MASK, "mask: 0x4 half message, 0x8 committed, 0xC rolled back"),
+        (sys_flag::BORN_HOST_V6, "born host is IPv6"),
+        (sys_flag::STORE_HOST_V6, "store host is IPv6"),
+        (sys_flag::NEED_UNWRAP, "client must unwrap an inner batch"),
+        (sys_flag::INNER_BATCH, "inner batch"),
+        (
+            sys_flag::COMPRESSION_MASK,
+            "mask of the compression: 0x100 LZ4, 0x200 ZSTD, 0x300 ZLIB, 0 ZLIB of old clients",
+        ),
+    ] {
+        says(format!("| 0x{bits:X} | {meaning} |"));
+    }
+    assert_eq!(
+        [
+            sys_flag::TRANSACTION_PREPARED,
+            sys_flag::TRANSACTION_COMMIT,
+            sys_flag::TRANSACTION_ROLLBACK,
+            sys_flag::COMPRESSION_LZ4,
+            sys_flag::COMPRESSION_ZSTD,
+            sys_flag::COMPRESSION_ZLIB,
+        ],
+        [0x4, 0x8, 0xC, 0x100, 0x200, 0x300]
+    );
+    assert_eq!((properties::NAME_VALUE_SEPARATOR, properties::PROPERTY_SEPARATOR), (1, 2));
+    says(format!("{} characters, {} for IPv6", id::ID_CHARS_V4, id::ID_CHARS_V6));
+    let (_, last, bytes) = table(&page, "Message ids").pop().unwrap();
+    assert_eq!((last + bytes) * 2, id::ID_CHARS_V4);
+}
+
+#[test]
+fn the_queue_entry() {
+    let expected = rows(&[
+        ("PHYSICALOFFSET", unit_place::PHYSICAL_OFFSET, 8),
+        ("SIZE", unit_place::SIZE, 4),
+        ("TAGSCODE", unit_place::TAGS_CODE, 8),
+    ]);
+    assert_eq!(table(&page(), "ConsumeQueue entry"), expected);
+    assert_eq!(consume_queue::UNIT_BYTES, 20);
+    assert_eq!(consume_queue::FILLER_SIZE, 0x7FFF_FFFF);
+}
+
+#[test]
+fn the_checkpoint() {
+    let expected = rows(&[
+        ("physicMsgTimestamp", checkpoint_place::PHYSIC_MSG_TIMESTAMP, 8),
+        ("logicsMsgTimestamp", checkpoint_place::LOGICS_MSG_TIMESTAMP, 8),
+        ("indexMsgTimestamp", checkpoint_place::INDEX_MSG_TIMESTAMP, 8),
+        ("masterFlushedOffset", checkpoint_place::MASTER_FLUSHED_OFFSET, 8),
+        ("confirmPhyOffset", checkpoint_place::CONFIRM_PHY_OFFSET, 8),
+    ]);
+    assert_eq!(table(&page(), "checkpoint"), expected);
+    assert!(page().contains(&format!("{} bytes, the rest zero", checkpoint::FILE_BYTES)));
+}
+
+#[test]
+fn the_file_sizes() {
+    let config = StoreConfig::new("/x");
+    assert_eq!(config.commit_log_file_bytes, 1 << 30);
+    assert_eq!(config.consume_queue_file_bytes, 6_000_000);
+}
