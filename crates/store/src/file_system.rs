@@ -42,19 +42,18 @@ pub struct DirectoryEntry {
 /// Space on the file system that holds a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// Size in bytes.
-    pub total_bytes: u64,
+    /// What is in use, in bytes.
+    pub used_bytes: u64,
     /// What an unprivileged process can still take, in bytes.
     pub available_bytes: u64,
 }
 
 impl DiskSpace {
-    /// Used share, 0 to 1; 0 when the size is unknown.
+    /// Used share of what can be used, 0 to 1, as RocketMQ and df count it: blocks that only root
+    /// can take count as neither. 0 when nothing is known.
     pub fn used_ratio(&self) -> f64 {
-        if self.total_bytes == 0 {
-            return 0.0;
-        }
-        1.0 - self.available_bytes.min(self.total_bytes) as f64 / self.total_bytes as f64
+        let usable_bytes = self.used_bytes.saturating_add(self.available_bytes);
+        if usable_bytes == 0 { 0.0 } else { self.used_bytes as f64 / usable_bytes as f64 }
     }
 }
 
@@ -238,7 +237,7 @@ impl FileSystem for RealFileSystem {
     fn disk_space(&self, path: &Path) -> io::Result<DiskSpace> {
         let space = rustix::fs::statvfs(path)?;
         Ok(DiskSpace {
-            total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+            used_bytes: space.f_blocks.saturating_sub(space.f_bfree).saturating_mul(space.f_frsize),
             available_bytes: space.f_bavail.saturating_mul(space.f_frsize),
         })
     }
@@ -375,10 +374,10 @@ mod tests {
 
     #[test]
     fn used_ratio_stays_in_range() {
-        let space = DiskSpace { total_bytes: 100, available_bytes: 25 };
+        let space = DiskSpace { used_bytes: 30, available_bytes: 10 };
         assert!((space.used_ratio() - 0.75).abs() < 1e-9);
         assert!(DiskSpace::default().used_ratio() == 0.0);
-        assert!(RealFileSystem.disk_space(Path::new("/")).unwrap().total_bytes > 0);
+        assert!(RealFileSystem.disk_space(Path::new("/")).unwrap().used_bytes > 0);
         assert!(RealFileSystem.memory_bytes() > 1 << 20);
     }
 }

@@ -82,7 +82,7 @@ impl FileSystem for Faulty {
     }
     fn disk_space(&self, _: &Path) -> io::Result<DiskSpace> {
         let used = self.0.used_percent.load(Ordering::SeqCst);
-        Ok(DiskSpace { total_bytes: 100, available_bytes: 100 - used })
+        Ok(DiskSpace { used_bytes: used, available_bytes: 100 - used })
     }
     fn memory_bytes(&self) -> u64 {
         RealFileSystem.memory_bytes()
