@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 pub struct Shown {
     /// Metrics.
     pub metrics: Metrics,
-    /// Set once the API server has answered. A standby is ready too: it can take over at any time.
+    /// Set once the API server serves the definitions. A standby is ready too: it can take over at any time.
     pub ready: Arc<AtomicBool>,
 }
 
@@ -52,7 +52,7 @@ async fn readyz(State(shown): State<Shown>) -> impl IntoResponse {
     if shown.ready.load(Ordering::Relaxed) {
         (StatusCode::OK, "ok\n")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the API server has not answered yet\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "the API server does not answer, or does not serve the definitions; see the log\n")
     }
 }
 

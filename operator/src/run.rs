@@ -30,12 +30,14 @@ use crate::{cluster, consumer_group, topic};
 
 /// Events that come within this time make one pass.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Pause between two looks for the definitions.
+const DEFINITIONS_RETRY: Duration = Duration::from_secs(2);
 
 /// Runs until `stop`, or until leadership is lost.
 ///
 /// # Errors
-/// Fails when the API server cannot be reached, a definition is missing, or leadership is lost: the
-/// process then has to end, since another one leads.
+/// Fails when the health port is taken or leadership is lost: the process then has to end, since
+/// another one leads.
 pub async fn run(
     settings: Settings,
     client: Client,
@@ -46,12 +48,13 @@ pub async fn run(
     let shown = Shown { metrics: metrics.clone(), ..Shown::default() };
     let (address, server) = http::serve(settings.http_address, shown.clone(), stop.clone()).await?;
     tracing::info!(%address, "health and metrics");
-    check_definitions(&client, &settings).await?;
-    shown.ready.store(true, Ordering::Relaxed);
-
-    let outcome = if settings.leader_election {
+    let outcome = if !definitions_served(&client, &settings, &stop).await {
+        Ok(())
+    } else if settings.leader_election {
+        shown.ready.store(true, Ordering::Relaxed);
         lead(settings, client, admin, metrics, &stop).await
     } else {
+        shown.ready.store(true, Ordering::Relaxed);
         metrics.set_leader(true);
         controllers(&settings, &client, &admin, &metrics, &stop).await;
         Ok(())
@@ -106,12 +109,33 @@ async fn lead(
     }
 }
 
-/// Says what is missing before anything else fails because of it.
-async fn check_definitions(client: &Client, settings: &Settings) -> anyhow::Result<()> {
+/// Waits until the API server answers and serves the definitions, and says meanwhile what is missing.
+/// Neither is a reason to end: the definitions may be applied after the operator. Returns false when
+/// `stop` came first.
+async fn definitions_served(
+    client: &Client,
+    settings: &Settings,
+    stop: &CancellationToken,
+) -> bool {
     let namespace = settings.watch_namespaces.first().map(String::as_str);
-    served::<RocketMQCluster>(client, namespace).await?;
-    served::<Topic>(client, namespace).await?;
-    served::<ConsumerGroup>(client, namespace).await
+    loop {
+        let looked = async {
+            served::<RocketMQCluster>(client, namespace).await?;
+            served::<Topic>(client, namespace).await?;
+            served::<ConsumerGroup>(client, namespace).await
+        };
+        tokio::select! {
+            () = stop.cancelled() => return false,
+            found = looked => match found {
+                Ok(()) => return true,
+                Err(error) => tracing::warn!(error = format!("{error:#}"), "not ready"),
+            },
+        }
+        tokio::select! {
+            () = stop.cancelled() => return false,
+            () = tokio::time::sleep(DEFINITIONS_RETRY) => {}
+        }
+    }
 }
 
 async fn served<K: Child>(client: &Client, namespace: Option<&str>) -> anyhow::Result<()> {
@@ -119,7 +143,7 @@ async fn served<K: Child>(client: &Client, namespace: Option<&str>) -> anyhow::R
     match api::<K>(client, namespace).list(&ListParams::default().limit(1)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => bail!(
-            "the API server does not serve {plural}.{GROUP}/{VERSION}: apply the definitions (crds/, or `operator crds | kubectl apply --server-side -f -`)"
+            "the API server does not serve {plural}.{GROUP}/{VERSION}: apply the definitions (crds/, or `operator --crds | kubectl apply --server-side -f -`)"
         ),
         Err(error) => Err(error).with_context(|| format!("list {plural}.{GROUP}")),
     }

@@ -135,8 +135,8 @@ fn container(parts: &Parts<'_>) -> Container {
                 ..ResourceRequirements::default()
             }
         })),
-        startup_probe: Some(probe("/readyz", 1, parts.start_seconds, 2)),
-        readiness_probe: Some(probe("/readyz", 2, 3, 2)),
+        startup_probe: Some(probe("/readyz", 1, parts.start_seconds, 5)),
+        readiness_probe: Some(probe("/readyz", 2, 3, 5)),
         liveness_probe: Some(probe("/livez", 10, 6, 5)),
         lifecycle: parts.stop_delay_seconds.map(|seconds| Lifecycle {
             pre_stop: Some(LifecycleHandler {
