@@ -52,7 +52,10 @@ async fn readyz(State(shown): State<Shown>) -> impl IntoResponse {
     if shown.ready.load(Ordering::Relaxed) {
         (StatusCode::OK, "ok\n")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the API server does not answer, or does not serve the definitions; see the log\n")
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the API server does not answer, or does not serve the definitions; see the log\n",
+        )
     }
 }
 

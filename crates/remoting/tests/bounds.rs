@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{ECHO, ELSEWHERE, HELD, LARGE, PANIC, config, echo, eventually, request, start};
 use rocketmq_protocol::code::RequestCode;
-use rocketmq_remoting::{CallError, ServerConfig};
+use rocketmq_protocol::frame::Frame;
+use rocketmq_remoting::{CallError, Connection, Output, ServerConfig, Service};
 
 #[test]
 fn a_slow_reader_pauses_itself_and_nobody_else() {
@@ -110,6 +111,31 @@ fn a_panic_closes_its_connection_only() {
     eventually("closed is told", || {
         server.service.closed.load(std::sync::atomic::Ordering::SeqCst) == 1
     });
+}
+
+/// Panics at the first connection.
+#[derive(Default)]
+struct PanicsOnce(std::sync::atomic::AtomicBool);
+
+impl Service for PanicsOnce {
+    fn connected(&self, _: &Arc<Connection>) {
+        let seen = self.0.swap(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(seen, "asked to");
+    }
+    fn serve(&self, _: &Arc<Connection>, requests: &[Frame<'_>], out: &mut Output) {
+        requests.iter().for_each(|request| out.reply_unsupported(request.ticket()));
+    }
+}
+
+#[test]
+fn a_panic_while_accepting_does_not_end_accepting() {
+    let server = rocketmq_remoting::bind(config(), Arc::new(PanicsOnce::default())).expect("bind");
+    let mut first = common::Raw::connect(server.local_addrs()[0]);
+    assert_eq!(first.receive(), None);
+    let mut second = common::Raw::connect(server.local_addrs()[0]);
+    second.send(&echo(1, b""));
+    assert_eq!(second.answer().opaque, 1);
+    assert_eq!(server.counters().snapshot().panics, 1);
 }
 
 #[test]

@@ -35,7 +35,8 @@ fn a_cluster_made_again_under_its_name_has_its_messages() -> Result<()> {
 
     namespace.run(&["delete", "topic/letters", "rocketmqcluster/kept", "--wait"])?;
     wait::until("the pods are gone", LIMIT, || {
-        let left = namespace.run(&["get", "pods", "-l", "rocketmq.rs/cluster=kept", "-o", "name"])?;
+        let left =
+            namespace.run(&["get", "pods", "-l", "rocketmq.rs/cluster=kept", "-o", "name"])?;
         ensure!(left.trim().is_empty(), "there are still {left}");
         Ok(())
     })?;

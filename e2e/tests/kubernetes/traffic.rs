@@ -40,16 +40,32 @@ fn nothing_acknowledged_is_lost_through_deaths_rolls_and_resizes() -> Result<()>
     let consumer = consuming.consume(
         NAMESRV,
         &[
-            "--topic", TOPIC, "--group", "billing", "--heartbeat-ms", "1000",
-            "--route-poll-ms", ROUTE_POLL_MS,
+            "--topic",
+            TOPIC,
+            "--group",
+            "billing",
+            "--heartbeat-ms",
+            "1000",
+            "--route-poll-ms",
+            ROUTE_POLL_MS,
         ],
     )?;
     consumer.wait_ready()?;
     let producer = producing.produce(
         NAMESRV,
         &[
-            "--topic", TOPIC, "--threads", "2", "--rate", "60", "--seconds", "3000",
-            "--retries", "2", "--route-poll-ms", ROUTE_POLL_MS,
+            "--topic",
+            TOPIC,
+            "--threads",
+            "2",
+            "--rate",
+            "60",
+            "--seconds",
+            "3000",
+            "--retries",
+            "2",
+            "--route-poll-ms",
+            ROUTE_POLL_MS,
         ],
     )?;
     let step = |name: &str| -> Result<()> {
@@ -89,8 +105,7 @@ fn nothing_acknowledged_is_lost_through_deaths_rolls_and_resizes() -> Result<()>
     let mut ledger = Ledger::new();
     let rules = SendRules { attempts: 3, ..SendRules::SEQUENTIAL };
     ledger.sent(&producer.stop()?, rules);
-    let rules =
-        GroupRules { topic: TOPIC, disturbances: DISTURBANCES, ..GroupRules::default() };
+    let rules = GroupRules { topic: TOPIC, disturbances: DISTURBANCES, ..GroupRules::default() };
     let came = wait::until("every acknowledged message", LIMIT, || {
         match ledger.missing(&rules, &consumer.lines()) {
             0 => Ok(()),
@@ -140,7 +155,8 @@ fn kill_process(namespace: &Namespace<'_>, pod: &str) -> Result<()> {
     rustix::process::kill_process(process, rustix::process::Signal::KILL)?;
     let count = restarts(&before);
     namespace.wait_for(&format!("pod/{pod}"), "restarted and ready", |now| {
-        restarts(now) > count && condition(now, "Ready").is_some_and(|ready| ready["status"] == "True")
+        restarts(now) > count
+            && condition(now, "Ready").is_some_and(|ready| ready["status"] == "True")
     })?;
     Ok(())
 }
@@ -174,8 +190,7 @@ fn resize(namespace: &Namespace<'_>, queues: i64) -> Result<()> {
 /// Changes a setting that needs a restart, and sees every broker pod replaced, one at a time.
 fn roll(namespace: &Namespace<'_>) -> Result<()> {
     let pods = ["shop-broker-0-0", "shop-broker-1-0"];
-    let before: Vec<String> =
-        pods.iter().map(|pod| uid(namespace, pod)).collect::<Result<_>>()?;
+    let before: Vec<String> = pods.iter().map(|pod| uid(namespace, pod)).collect::<Result<_>>()?;
     namespace.apply(&cluster_manifest("shop", 2, "      fileReservedTime: '24'\n"))?;
     let mut both_away = false;
     wait::until("both brokers replaced", LIMIT * 2, || {

@@ -123,10 +123,7 @@ impl TestServer {
     }
 
     pub fn connect(&self) -> Raw {
-        let socket = TcpStream::connect(self.addr()).expect("connect");
-        socket.set_nodelay(true).expect("nodelay");
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
-        Raw { socket, input: Vec::new() }
+        Raw::connect(self.addr())
     }
 }
 
@@ -148,6 +145,13 @@ pub struct Answer {
 }
 
 impl Raw {
+    pub fn connect(addr: SocketAddr) -> Self {
+        let socket = TcpStream::connect(addr).expect("connect");
+        socket.set_nodelay(true).expect("nodelay");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
+        Self { socket, input: Vec::new() }
+    }
+
     pub fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).expect("write");
     }
