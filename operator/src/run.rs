@@ -252,7 +252,7 @@ async fn scope_controllers(
 }
 
 /// Passes log for themselves; what comes here is trouble of the watches.
-async fn drive<T, E: std::fmt::Display, W: std::fmt::Display>(
+async fn drive<T, E, W>(
     passes: impl futures::Stream<Item = Result<T, kube::runtime::controller::Error<E, W>>>,
 ) where
     E: std::error::Error + 'static,

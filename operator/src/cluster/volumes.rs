@@ -48,7 +48,7 @@ pub async fn enlarge(
         .filter(|set| smaller(template_size(&set.spec), wanted))
         .cloned()
         .collect();
-    for set in outdated {
+    if let Some(set) = outdated.into_iter().next() {
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Orphan),
             ..DeleteParams::default()

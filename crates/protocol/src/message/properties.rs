@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn reads_as_rocketmq_does() {
-        let cases: &[(&[u8], &[(&str, &str)])] = &[
+        type Case = (&'static [u8], &'static [(&'static str, &'static str)]);
+        let cases: &[Case] = &[
             (b"", &[]),
             (b"a\x01b\x02", &[("a", "b")]),
             (b"a\x01b", &[("a", "b")]),
