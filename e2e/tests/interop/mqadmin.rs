@@ -34,8 +34,24 @@ fn mqadmin_works() -> Result<()> {
     let programs = Programs::start(Client::Java53, servers.directory())?;
     let consumer =
         programs.consume(&namesrv, &["--topic", TOPIC, "--group", GROUP, "--tags", "A"])?;
-    let arguments = ["--topic", TOPIC, "--count", "30", "--tags", "A", "--key-prefix", "seen"];
+    let arguments = [
+        "--topic",
+        TOPIC,
+        "--count",
+        "30",
+        "--tags",
+        "A",
+        "--key-prefix",
+        "seen",
+        "--timeout-ms",
+        "15000",
+    ];
     let sent = programs.produce(&namesrv, &arguments)?.finish(LIMIT)?;
+    let acknowledged = sent
+        .iter()
+        .filter(|line| matches!(line, Line::Send(sent) if sent.status == "SEND_OK"))
+        .count();
+    ensure!(acknowledged == 30, "{acknowledged} of 30 sends were acknowledged");
     consumer.wait_received(30, LIMIT)?;
 
     let out = admin.succeed(&["clusterList"])?;
