@@ -66,7 +66,7 @@ impl Standalone {
         let small = [
             "mappedFileSizeCommitLog=1048576",
             "mappedFileSizeConsumeQueue=20000",
-            "flushConsumerOffsetInterval=50",
+            "flushConsumerOffsetInterval=100",
         ];
         for setting in small.iter().chain(settings) {
             command.args(["--set", setting]);

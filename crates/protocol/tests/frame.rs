@@ -68,7 +68,7 @@ fn escapes_in_names_and_values_are_undone() {
     assert_eq!(frame.ext.get("b").as_deref(), Some("T"));
     assert_eq!(frame.ext.get("properties").as_deref(), Some("k\u{1}v\u{2}\"中"));
     let error = frame.header::<SendMessageRequest<'_>>().unwrap_err();
-    assert_eq!(error.to_string(), "mandatory header field e is missing");
+    assert_eq!(error.to_string(), "mandatory header field e or queueId is missing");
 }
 
 #[test]
