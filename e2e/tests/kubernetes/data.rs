@@ -45,6 +45,8 @@ fn a_cluster_made_again_under_its_name_has_its_messages() -> Result<()> {
 
     namespace.apply(&cluster_manifest("kept", 1, ""))?;
     namespace.wait_ready("rocketmqcluster/kept").context("made again")?;
+    // The services have new addresses; a Java process would look for the old ones for a while.
+    let programs = namespace.client_pod("reader", Client::Java49, logs.path())?;
     let pull = programs
         .consume(namesrv, &["--topic", "letters", "--group", "reader", "--mode", "pull"])?;
     ledger.arrived("reader", &pull.finish(Duration::from_secs(120))?);

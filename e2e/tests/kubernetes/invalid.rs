@@ -20,10 +20,10 @@ fn invalid_manifests_are_refused_with_field_value_and_rule() -> Result<()> {
     let small = cluster_manifest("c", 1, "").replace("size: 1Gi", "size: 1Ki");
     refused(&small, &["storage.size", "1Ki", "64Mi"])?;
     let no_group = cluster_manifest("c", 0, "");
-    refused(&no_group, &["groups", "1 to 256"])?;
+    refused(&no_group, &["brokers.groups", "0 is outside 1..256"])?;
     let owned = cluster_manifest("c", 1, "      brokerId: '3'\n");
     refused(&owned, &["brokerId"])?;
-    refused(&topic_manifest("t", "c", 0), &["queuesPerGroup", "1 to 1024"])?;
+    refused(&topic_manifest("t", "c", 0), &["queuesPerGroup", "0 is outside 1..1024"])?;
     let unknown = topic_manifest("t", "c", 1) + "  colour: blue\n";
     refused(&unknown, &["colour"])?;
     let slash = topic_manifest("t", "c", 1) + "  topicName: a/b\n";

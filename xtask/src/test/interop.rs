@@ -17,7 +17,10 @@ pub fn run(options: &Options, tally: &mut Tally) -> Result<()> {
     cargo_test(
         &["--package", "e2e", "--test", "interop"],
         options.only.as_deref(),
-        |command| environment(command, &programs, &java, &go),
+        |command| {
+            environment(command, &programs, &java, &go);
+            command.args(["--", "--show-output"]);
+        },
         tally,
     )
 }

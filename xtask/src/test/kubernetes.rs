@@ -41,6 +41,8 @@ pub fn run(options: &Options, tally: &mut Tally) -> Result<()> {
                 .env("ROCKETMQ_E2E_IMAGE_PREFIX", &images.prefix)
                 .env("ROCKETMQ_E2E_IMAGE_TAG", &images.tag)
                 .env("ROCKETMQ_E2E_CHART", workspace::root().join("charts/rocketmq-operator"));
+            // The tests print what they timed.
+            command.args(["--", "--show-output"]);
             match &cluster.kind {
                 Some(name) => command.env("ROCKETMQ_E2E_KIND_CLUSTER", name),
                 None => command.env_remove("ROCKETMQ_E2E_KIND_CLUSTER"),
