@@ -272,8 +272,12 @@ fn socket_calls(peer: Peer, metrics_port: u16) -> Result<Option<f64>> {
     }
     let text = e2e::raw::http_get(&format!("127.0.0.1:{metrics_port}"), "/metrics")?;
     let value = |name: &str| -> Result<f64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(line.with_context(|| format!("no {name} in /metrics"))?.parse()?)
+        // `name{labels} value`
+        let line = text
+            .lines()
+            .find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+        let number = line.and_then(|line| line.rsplit(' ').next());
+        Ok(number.with_context(|| format!("no {name} in /metrics"))?.parse()?)
     };
     let reads = value("rocketmq_remoting_reads_total")?;
     let writes = value("rocketmq_remoting_writes_total")?;
