@@ -185,7 +185,10 @@ fn measure(case: &Case, peer: Peer, directory: &Path, options: &Options) -> Resu
     let mut broker =
         Broker::new(peer, &directory.join("broker"), &namesrv.address(), "bench", &settings)?;
     broker.start()?;
-    let programs = Programs::start(Client::Java53, directory)?;
+    let mut client = Client::Java53.command(directory)?;
+    // Tests start faster with the quick compiler alone; a load must not be limited by it.
+    client.arg("serve").env("_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4");
+    let programs = Programs::start_command(Client::Java53, client, &directory.join("client.log"))?;
     wait_for_quiet();
     let (body, warmup, seconds) = (
         case.body_bytes.to_string(),
