@@ -1,6 +1,6 @@
 //! Configuration files: Java's `.properties` text, and structs that are filled from it.
 //!
-//! [`parse`] and [`write`] know the text form, [`config!`](crate::config) declares which keys a
+//! [`parse`] and [`write()`] know the text form, [`config!`](macro@crate::config) declares which keys a
 //! program has. Which keys exist is said by the broker and the name server.
 
 use std::fmt::Write as _;
@@ -381,7 +381,7 @@ macro_rules! config {
     };
 }
 
-/// Reads a value and checks its range: what [`config!`](crate::config) does with each key.
+/// Reads a value and checks its range: what [`config!`](macro@crate::config) does with each key.
 ///
 /// # Errors
 ///
@@ -417,7 +417,7 @@ pub fn parse_value<T: ConfigValue + PartialOrd>(
 /// ```
 ///
 /// It has `Display`, `FromStr` (whose error says what is allowed) and is a
-/// [`ConfigValue`](crate::config::ConfigValue).
+/// [`ConfigValue`].
 #[macro_export]
 macro_rules! config_enum {
     (

@@ -1,7 +1,7 @@
 //! The extension fields of a frame: what a request or an answer says beyond its fixed fields.
 //!
 //! On the way in they are name and value pairs that borrow from the frame; on the way out a source
-//! writes them straight into the output. Which names exist is said in [`crate::header`].
+//! writes them straight into the output. Which names exist is said in [`mod@crate::header`].
 
 use std::borrow::Cow;
 

@@ -2,7 +2,7 @@
 //! `RocketMQSerializable`). `docs/wire-protocol.md` draws it to the byte.
 //!
 //! Decoding borrows from the frame; encoding writes into the output buffer and patches the two
-//! length words afterwards. What the extension fields mean is said in [`crate::header`].
+//! length words afterwards. What the extension fields mean is said in [`mod@crate::header`].
 
 use std::borrow::Cow;
 use std::ops::Range;

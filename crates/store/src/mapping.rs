@@ -20,7 +20,7 @@ use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 /// Invariants, on which the slices rest:
 /// - the file is as long as the mapping for as long as the mapping lives: the store never shrinks a
 ///   mapped file, and removing one only takes away its name;
-/// - bytes in front of `published` are not written any more, unless [`Mapping::cut`] took them back.
+/// - bytes in front of `published` are not written any more, unless `cut` took them back.
 #[derive(Debug)]
 pub struct Mapping {
     raw: MmapRaw,

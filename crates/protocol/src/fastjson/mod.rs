@@ -2,7 +2,7 @@
 //!
 //! The reader takes what fastjson takes: unquoted names, integer and object-literal keys, single
 //! quotes, extra commas, comments, references. It turns the text into strict JSON in one pass (see
-//! [`normalize`]) and leaves the rest to serde_json. A member that is null counts as absent, since
+//! `normalize`) and leaves the rest to serde_json. A member that is null counts as absent, since
 //! that is what it means to Java. The writer writes what fastjson writes by default, except that
 //! integer keys are quoted, which fastjson and strict readers both take. An object-literal key
 //! (`{{"topic":"t"}:1}`) is written for any map whose key is a struct.

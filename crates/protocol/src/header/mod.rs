@@ -1,6 +1,6 @@
 //! Typed headers: what the extension fields of each request and answer are.
 //!
-//! Each header is declared once with [`header!`](crate::header), in the file of its request family;
+//! Each header is declared once with [`header!`](macro@crate::header), in the file of its request family;
 //! from the declaration come its decoder and its encoder, in both encodings. A type is called as
 //! RocketMQ calls the request, with `Request` or `Response` behind it; a request without fields has
 //! no type. Decoding is lenient as to unknown fields and strict as to mandatory ones.
