@@ -3,6 +3,9 @@
 //! Owns the layout of the record and of the blank that closes a file; see `docs/storage-format.md`
 //! and RocketMQ's `MessageDecoder` and `MessageExtEncoder`. Placing records and verifying their
 //! order is the store's business.
+//!
+//! Longer than most files: the layout, what writes it and what reads it stand side by side, so that
+//! a change of one is seen against the others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
