@@ -148,8 +148,12 @@ rocketmq_protocol::config! {
 
         /// Directory of the store; empty means `store` in the home directory.
         pub store_path_root_dir: String = String::new() => "storePathRootDir";
-        /// Directory of the commit log; empty means `commitlog` below the store.
+        /// Directories of the commit log, separated by `,`; empty means `commitlog` below the
+        /// store.
         pub store_path_commit_log: String = String::new() => "storePathCommitLog";
+        /// Directories whose commit log files are read and never written or removed, separated by
+        /// `,`.
+        pub read_only_commit_log_store_paths: String = String::new() => "readOnlyCommitLogStorePaths";
         /// Size of a commit log file.
         pub mapped_file_size_commit_log: i64 = 1_073_741_824 => "mappedFileSizeCommitLog", 4_096..=2_147_483_647;
         /// Size of a consume queue file, rounded up to a multiple of 20.

@@ -86,8 +86,8 @@ const TIMER: &str = "
     disappearTimeAfterStart";
 
 const STORE: &str = "
-    readOnlyCommitLogStorePaths storePathDLedgerCommitLog storePathEpochFile
-    storePathBrokerIdentity storeType enableConsumeQueueExt mappedFileSizeConsumeQueueExt
+    storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity storeType
+    enableConsumeQueueExt mappedFileSizeConsumeQueueExt
     bitMapLengthConsumeQueueExt mapperFileSizeBatchConsumeQueue maxTopicLength
     enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
     commitIntervalCommitLog commitCommitLogLeastPages

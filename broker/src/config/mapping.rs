@@ -19,8 +19,9 @@ impl BrokerConfig {
     pub fn store_config(&self) -> Result<StoreConfig, ConfigError> {
         let mut store = StoreConfig::new(self.store_root());
         if !self.store_path_commit_log.is_empty() {
-            store.commit_log_dir = PathBuf::from(&self.store_path_commit_log);
+            store.commit_log_dirs = directories(&self.store_path_commit_log);
         }
+        store.read_only_commit_log_dirs = directories(&self.read_only_commit_log_store_paths);
         store.commit_log_file_bytes = unsigned(self.mapped_file_size_commit_log);
         store.consume_queue_file_bytes = unsigned(self.mapped_file_size_consume_queue);
         store.message_bytes_max = size(self.max_message_size);
@@ -90,6 +91,11 @@ pub(super) fn bind_ip(text: &str) -> Result<IpAddr, ConfigError> {
     text.trim().parse().map_err(|_| invalid("bindAddress", text, "an IP address"))
 }
 
+/// The directories of a list separated by commas.
+fn directories(text: &str) -> Vec<PathBuf> {
+    text.split(',').map(str::trim).filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+}
+
 /// The hours of `deleteWhen`.
 pub(super) fn delete_hours(text: &str) -> Result<Vec<u8>, ConfigError> {
     let hours = text.split(';').map(str::trim).filter(|hour| !hour.is_empty());
@@ -143,6 +149,18 @@ mod tests {
         let config = BrokerConfig { store_path_root_dir: "/x".into(), ..BrokerConfig::default() };
         let (ours, stores) = (config.store_config().unwrap(), StoreConfig::new("/x"));
         assert_eq!(format!("{ours:?}"), format!("{stores:?}"));
+    }
+
+    #[test]
+    fn directories_are_separated_by_commas() {
+        let config = BrokerConfig {
+            store_path_commit_log: "/a, /b,".into(),
+            read_only_commit_log_store_paths: "/c".into(),
+            ..BrokerConfig::default()
+        };
+        let store = config.store_config().unwrap();
+        assert_eq!(store.commit_log_dirs, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!(store.read_only_commit_log_dirs, [PathBuf::from("/c")]);
     }
 
     #[test]

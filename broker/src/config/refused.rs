@@ -57,9 +57,5 @@ pub(super) fn check_combination(config: &BrokerConfig) -> Result<(), ConfigError
         };
         return Err(invalid(key, value, "1: this broker does not replicate yet"));
     }
-    if config.store_path_commit_log.contains(',') {
-        let allowed = "one directory: this broker does not spread the commit log yet";
-        return Err(invalid("storePathCommitLog", &config.store_path_commit_log, allowed));
-    }
     Ok(())
 }

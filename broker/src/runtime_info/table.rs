@@ -4,6 +4,7 @@
 //! they arrive and wait in no queue.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rocketmq_protocol::version;
@@ -78,12 +79,18 @@ fn store(state: &BrokerState, table: &mut Table) {
     put(table, "dispatchBehindBytes", store.dispatch_behind_bytes());
     put(table, "remainHowManyDataToFlush", bytes_text((max - store.durable().0).max(0)));
     put(table, "earliestMessageTimeStamp", store.earliest_message_time().unwrap_or(-1));
-    let ratio = format!("{:.2}", store.disk_used_percent() / 100.0);
-    let config = store.config();
-    put(table, &format!("commitLogDiskRatio_{}", config.commit_log_dir.display()), &ratio);
-    put(table, "commitLogDiskRatio", &ratio);
-    put(table, "consumeQueueDiskRatio", &ratio);
-    if let Ok(disk) = rustix::fs::statvfs(&config.commit_log_dir) {
+    // -1 where a disk cannot be asked, as RocketMQ has it.
+    let ratio_of =
+        |path: &Path| store.file_system().disk_space(path).map_or(-1.0, |space| space.used_ratio());
+    let mut least = f64::INFINITY;
+    for path in &store.config().commit_log_dirs {
+        let ratio = ratio_of(path);
+        least = least.min(ratio);
+        put(table, &format!("commitLogDiskRatio_{}", path.display()), format!("{ratio:.2}"));
+    }
+    put(table, "commitLogDiskRatio", format!("{least:.2}"));
+    put(table, "consumeQueueDiskRatio", format!("{:.2}", ratio_of(store.root_dir())));
+    if let Ok(disk) = rustix::fs::statvfs(store.root_dir()) {
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
         let (total, free) = (gib_text(bytes(disk.f_blocks)), gib_text(bytes(disk.f_bavail)));
         put(table, "commitLogDirCapacity", format!("Total : {total}, Free : {free}."));

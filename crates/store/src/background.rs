@@ -71,7 +71,8 @@ impl Parts {
     /// Measures the disk and refuses or allows appends.
     pub(crate) fn watch_disk(&self) {
         let file_system = &*self.environment.file_system;
-        let used = retention::watch_disk(file_system, &self.config, &self.writability);
+        let directories = self.log.files.directories();
+        let used = retention::watch_disk(file_system, &self.config, directories, &self.writability);
         *self.disk_used_percent.lock() = used * 100.0;
     }
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use crate::error::StoreError;
+use crate::log_directories::LogDirectories;
 
 /// When an append counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,8 +22,11 @@ pub enum FlushDiskType {
 pub struct StoreConfig {
     /// `storePathRootDir`.
     pub root_dir: PathBuf,
-    /// `storePathCommitLog`.
-    pub commit_log_dir: PathBuf,
+    /// `storePathCommitLog`: the directories that files of the log are made in.
+    pub commit_log_dirs: Vec<PathBuf>,
+    /// `readOnlyCommitLogStorePaths`: directories whose files are part of the log, but in which
+    /// nothing is made, written, synced or removed.
+    pub read_only_commit_log_dirs: Vec<PathBuf>,
     /// `mappedFileSizeCommitLog`, in bytes.
     pub commit_log_file_bytes: u64,
     /// `mappedFileSizeConsumeQueue`, in bytes; rounded up to a multiple of 20.
@@ -89,7 +93,8 @@ impl StoreConfig {
     pub fn new(root_dir: impl Into<PathBuf>) -> StoreConfig {
         let root_dir = root_dir.into();
         StoreConfig {
-            commit_log_dir: root_dir.join("commitlog"),
+            commit_log_dirs: vec![root_dir.join("commitlog")],
+            read_only_commit_log_dirs: Vec::new(),
             root_dir,
             commit_log_file_bytes: 1 << 30,
             consume_queue_file_bytes: 6_000_000,
@@ -147,6 +152,13 @@ impl StoreConfig {
             20..=1 << 32,
         )?;
         in_range("maxMessageSize", self.message_bytes_max as u64, "1 to 1073741824", 1..=1 << 30)?;
+        if LogDirectories::of(&self).writable().is_empty() {
+            return Err(StoreError::Config {
+                key: "storePathCommitLog",
+                value: if self.commit_log_dirs.is_empty() { "empty" } else { "read-only" }.into(),
+                allowed: "at least one directory that is not in readOnlyCommitLogStorePaths",
+            });
+        }
         if let Some(hour) = self.delete_when_hours.iter().find(|hour| **hour > 23) {
             return Err(StoreError::Config {
                 key: "deleteWhen",
@@ -187,6 +199,10 @@ mod tests {
         let mut config = StoreConfig::new("/x");
         config.delete_when_hours = vec![4, 24];
         assert!(config.validated().unwrap_err().to_string().starts_with("deleteWhen is 24"));
+        let mut config = StoreConfig::new("/x");
+        config.read_only_commit_log_dirs.clone_from(&config.commit_log_dirs);
+        let error = config.validated().unwrap_err().to_string();
+        assert!(error.starts_with("storePathCommitLog is read-only"), "{error}");
     }
 
     #[test]

@@ -51,6 +51,40 @@ pub enum StoreError {
         /// The file that should be there.
         path: PathBuf,
     },
+    /// A directory of the log is missing, though others exist.
+    #[error(
+        "directory {path} of {key} does not exist; mount its disk, or make the directory if it is \
+         a new one"
+    )]
+    MissingDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The configuration key that names it.
+        key: &'static str,
+    },
+    /// Two directories hold a file for the same part of the log.
+    #[error(
+        "files {first} and {second} are for the same part of the log; take the one that does not \
+         belong out of its directory"
+    )]
+    DuplicateFile {
+        /// One of them.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// Recovery would have to change a file in a directory that must not be written.
+    #[error(
+        "the log ends in or in front of file {path} ({reason}), which would have to be cut, but \
+         its directory is in readOnlyCommitLogStorePaths; move the file to a directory of \
+         storePathCommitLog"
+    )]
+    ReadOnlyFile {
+        /// The file.
+        path: PathBuf,
+        /// Why the log ends there.
+        reason: String,
+    },
     /// A file's name says a place where no file can begin.
     #[error(
         "file {path} begins at a place that is no multiple of {file_bytes}; set {key} to the size \

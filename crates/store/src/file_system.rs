@@ -20,6 +20,8 @@ use crate::mapping::Mapping;
 pub enum OpenMode {
     /// It must exist.
     Existing,
+    /// It must exist, and writing to it fails.
+    ReadOnly,
     /// It must not exist.
     New,
     /// It is made if missing and kept as it is otherwise.
@@ -59,7 +61,7 @@ impl DiskSpace {
 
 /// A tree of files.
 pub trait FileSystem: fmt::Debug + Send + Sync {
-    /// Opens a file for reading and writing.
+    /// Opens a file for reading and, unless `mode` says otherwise, writing.
     ///
     /// # Errors
     /// What the operating system says.
@@ -174,9 +176,9 @@ struct RealFile(File);
 impl FileSystem for RealFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true);
+        options.read(true).write(mode != OpenMode::ReadOnly);
         match mode {
-            OpenMode::Existing => {}
+            OpenMode::Existing | OpenMode::ReadOnly => {}
             OpenMode::New => {
                 options.create_new(true);
             }
@@ -356,6 +358,9 @@ mod tests {
         assert_eq!((read[49], read[50], read[60], read[79], read[80]), (0, 7, 0, 0, 7));
         file.sync_data().unwrap();
         assert!(file.read_at(&mut read, 9_950).is_err());
+        let reader = RealFileSystem.open(&path, OpenMode::ReadOnly).unwrap();
+        reader.read_at(&mut read, 0).unwrap();
+        assert!(reader.write_at(b"x", 0).is_err());
         assert!(RealFileSystem.open(&path, OpenMode::New).is_err());
         assert!(file.modified_ms().unwrap() > 0);
     }

@@ -197,7 +197,8 @@ fn sync_files(log: &CommitLog, from: i64, end: i64) -> Result<(), StoreError> {
         return Ok(());
     }
     for file in log.files.snapshot() {
-        if file.end_offset() as i64 > from && (file.base_offset() as i64) < end {
+        let is_new = file.end_offset() as i64 > from && (file.base_offset() as i64) < end;
+        if is_new && !file.is_read_only() {
             file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
         }
     }

@@ -14,6 +14,7 @@ pub mod error;
 pub mod file_system;
 mod flush;
 mod lock_file;
+mod log_directories;
 mod mapped_file_queue;
 pub mod mapping;
 pub mod offset;

@@ -1,6 +1,7 @@
 //! The files of the CommitLog: fixed length, 20-digit names, mapped for reading, preallocated.
 //!
-//! Owns finding, making and removing files. What is in them is `commit_log`'s business.
+//! Owns finding, making and removing files. What is in them is `commit_log`'s business, in which
+//! directory they lie that of `log_directories`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,6 +13,7 @@ use parking_lot::RwLock;
 
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
+use crate::log_directories::{LogDirectories, LogDirectory};
 use crate::mapping::{HoldsMapping, Mapping, shared_slice};
 
 /// Digits of a file name.
@@ -36,6 +38,7 @@ pub(crate) struct MappedFile {
     base_offset: u64,
     bytes: u64,
     path: PathBuf,
+    directory: Arc<LogDirectory>,
     file: Arc<dyn StoreFile>,
     mapping: Mapping,
 }
@@ -49,23 +52,26 @@ impl HoldsMapping for MappedFile {
 impl MappedFile {
     fn open(
         file_system: &dyn FileSystem,
-        path: PathBuf,
+        directory: &Arc<LogDirectory>,
         base_offset: u64,
         bytes: u64,
     ) -> Result<MappedFile, StoreError> {
-        let file =
-            file_system.open(&path, OpenMode::Existing).map_err(StoreError::io("open", &path))?;
-        MappedFile::map(path, file, base_offset, bytes)
+        let path = directory.path().join(file_name(base_offset));
+        let mode = if directory.is_read_only() { OpenMode::ReadOnly } else { OpenMode::Existing };
+        let file = file_system.open(&path, mode).map_err(StoreError::io("open", &path))?;
+        MappedFile::map(directory, path, file, base_offset, bytes)
     }
 
     fn map(
+        directory: &Arc<LogDirectory>,
         path: PathBuf,
         file: Arc<dyn StoreFile>,
         base_offset: u64,
         bytes: u64,
     ) -> Result<MappedFile, StoreError> {
         let mapping = file.map(bytes as usize).map_err(StoreError::io("map", &path))?;
-        Ok(MappedFile { base_offset, bytes, path, file, mapping })
+        let directory = Arc::clone(directory);
+        Ok(MappedFile { base_offset, bytes, path, directory, file, mapping })
     }
 
     /// Offset of the first byte.
@@ -85,6 +91,11 @@ impl MappedFile {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it may not be written, synced or removed: it lies in a read-only directory.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.directory.is_read_only()
     }
 
     pub(crate) fn file(&self) -> &dyn StoreFile {
@@ -129,7 +140,7 @@ impl MappedFile {
 #[derive(Debug)]
 pub(crate) struct MappedFileQueue {
     file_system: Arc<dyn FileSystem>,
-    directory: PathBuf,
+    directories: LogDirectories,
     file_bytes: u64,
     files: RwLock<VecDeque<Arc<MappedFile>>>,
 }
@@ -141,47 +152,44 @@ pub(crate) struct Loaded {
     pub(crate) foreign: Vec<PathBuf>,
     /// Empty last files, which a crash between creating and extending leaves; removed.
     pub(crate) removed_empty: Vec<PathBuf>,
+    /// Files of read-only directories that were let go earlier, so that files behind them are gone.
+    pub(crate) let_go: Vec<PathBuf>,
 }
 
 impl MappedFileQueue {
     pub(crate) fn new(
         file_system: Arc<dyn FileSystem>,
-        directory: PathBuf,
+        directories: LogDirectories,
         file_bytes: u64,
     ) -> MappedFileQueue {
-        MappedFileQueue { file_system, directory, file_bytes, files: RwLock::default() }
+        MappedFileQueue { file_system, directories, file_bytes, files: RwLock::default() }
     }
 
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Opens the files that exist.
+    pub(crate) fn directories(&self) -> &LogDirectories {
+        &self.directories
+    }
+
+    /// Opens the files that exist, in whichever directory. The directories exist.
     ///
     /// # Errors
-    /// When a file has another length than configured, a name that is no multiple of it, or when
-    /// one is missing in the middle.
+    /// When a file has another length than configured, a name that is no multiple of it, a twin in
+    /// another directory, or when one is missing in the middle.
     pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
-        self.file_system
-            .create_directory(&self.directory)
-            .map_err(StoreError::io("create directory", &self.directory))?;
-        let listed = list_log_files(&*self.file_system, &self.directory)?;
-        let mut loaded = Loaded { foreign: listed.foreign, removed_empty: Vec::new() };
-        let mut found = listed.files;
-        if let Some(&(base_offset, 0)) = found.last() {
-            let path = self.path_of(base_offset);
-            self.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
-            loaded.removed_empty.push(path);
-            found.pop();
-        }
+        let mut loaded = Loaded::default();
+        let found = self.list(&mut loaded)?;
+        let found = self.without_let_go(found, &mut loaded);
         let mut files = VecDeque::with_capacity(found.len());
-        let mut expected = None;
-        for (base_offset, bytes) in found {
-            let path = self.path_of(base_offset);
-            if bytes != self.file_bytes {
+        let mut expected: Option<(u64, &Arc<LogDirectory>)> = None;
+        for Found { base_offset, bytes, directory } in &found {
+            let path = directory.path().join(file_name(*base_offset));
+            if *bytes != self.file_bytes {
                 return Err(StoreError::FileSize {
                     path,
-                    bytes,
+                    bytes: *bytes,
                     expected: self.file_bytes,
                     key: "mappedFileSizeCommitLog",
                 });
@@ -193,16 +201,17 @@ impl MappedFileQueue {
                     key: "mappedFileSizeCommitLog",
                 });
             }
-            if let Some(expected) = expected
-                && expected != base_offset
+            if let Some((expected, beside)) = expected
+                && expected != *base_offset
             {
-                return Err(StoreError::MissingFile { path: self.path_of(expected) });
+                let path = beside.path().join(file_name(expected));
+                return Err(StoreError::MissingFile { path });
             }
-            expected = Some(base_offset + self.file_bytes);
+            expected = Some((base_offset + self.file_bytes, directory));
             files.push_back(Arc::new(MappedFile::open(
                 &*self.file_system,
-                path,
-                base_offset,
+                directory,
+                *base_offset,
                 self.file_bytes,
             )?));
         }
@@ -210,33 +219,97 @@ impl MappedFileQueue {
         Ok(loaded)
     }
 
-    fn path_of(&self, base_offset: u64) -> PathBuf {
-        self.directory.join(file_name(base_offset))
+    /// The files of all directories, oldest first, each once. Empty files that a crash left at the
+    /// end, or where another directory took over, are removed.
+    fn list(&self, loaded: &mut Loaded) -> Result<Vec<Found>, StoreError> {
+        let mut found = Vec::new();
+        for directory in self.directories.all() {
+            let listed = list_log_files(&*self.file_system, directory.path())?;
+            loaded.foreign.extend(listed.foreign);
+            found.extend(listed.files.into_iter().map(|(base_offset, bytes)| Found {
+                base_offset,
+                bytes,
+                directory: Arc::clone(directory),
+            }));
+        }
+        // Empty twins in front: they are looked at before the file that stays.
+        found.sort_by_key(|file| (file.base_offset, file.bytes));
+        let mut kept: Vec<Found> = Vec::with_capacity(found.len());
+        let mut found = found.into_iter().peekable();
+        while let Some(file) = found.next() {
+            let is_last_of_its_place =
+                found.peek().is_none_or(|next| next.base_offset != file.base_offset);
+            let may_go = found.peek().is_none() || !is_last_of_its_place;
+            if file.bytes == 0 && may_go && !file.directory.is_read_only() {
+                let path = file.path();
+                self.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+                loaded.removed_empty.push(path);
+                continue;
+            }
+            if let Some(twin) = kept.last()
+                && twin.base_offset == file.base_offset
+            {
+                return Err(StoreError::DuplicateFile { first: twin.path(), second: file.path() });
+            }
+            kept.push(file);
+        }
+        Ok(kept)
     }
 
-    /// Makes a file and reserves its space, without adding it to the log. A file of that name that
-    /// was left half-made is made anew.
+    /// Leaves out files of read-only directories in front of a gap: retention let them go, and
+    /// removed files behind them that it may remove.
+    fn without_let_go(&self, mut found: Vec<Found>, loaded: &mut Loaded) -> Vec<Found> {
+        let joins = |pair: &[Found]| pair[0].base_offset + self.file_bytes == pair[1].base_offset;
+        let Some(gap) = found.windows(2).rposition(|pair| !joins(pair)) else { return found };
+        if found[..=gap].iter().all(|file| file.directory.is_read_only()) {
+            loaded.let_go.extend(found.drain(..=gap).map(|file| file.path()));
+        }
+        found
+    }
+
+    /// Makes a file and reserves its space, without adding it to the log: in the directory whose
+    /// turn it is, or in another one if that fails. A file of that name that was left half-made is
+    /// made anew.
     ///
     /// # Errors
     /// What the operating system says, a full disk among it; nothing is left behind then.
     pub(crate) fn prepare(&self, base_offset: u64) -> Result<Arc<MappedFile>, StoreError> {
-        let path = self.path_of(base_offset);
-        let make = || -> Result<MappedFile, StoreError> {
-            let file = self
-                .file_system
-                .open(&path, OpenMode::Empty)
-                .map_err(StoreError::io("create", &path))?;
-            file.allocate(self.file_bytes).map_err(StoreError::io("reserve space for", &path))?;
-            file.sync_data().map_err(StoreError::io("sync", &path))?;
-            self.file_system
-                .sync_directory(&self.directory)
-                .map_err(StoreError::io("sync directory", &self.directory))?;
-            MappedFile::map(path.clone(), file, base_offset, self.file_bytes)
-        };
-        make().map(Arc::new).inspect_err(|_| {
-            // Best effort: what stays is made anew next time, and an empty one is removed at load.
-            let _ = self.file_system.remove_file(&path);
-        })
+        let mut failure = None;
+        for directory in self.directories.candidates(base_offset / self.file_bytes) {
+            match self.prepare_in(&directory, base_offset) {
+                Ok(file) => return Ok(Arc::new(file)),
+                Err(error) => {
+                    let path = directory.path().join(file_name(base_offset));
+                    // Best effort: what stays is made anew next time, and an empty one is removed
+                    // at load.
+                    let _ = self.file_system.remove_file(&path);
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| StoreError::Config {
+            key: "storePathCommitLog",
+            value: "empty".to_owned(),
+            allowed: "at least one directory",
+        }))
+    }
+
+    fn prepare_in(
+        &self,
+        directory: &Arc<LogDirectory>,
+        base_offset: u64,
+    ) -> Result<MappedFile, StoreError> {
+        let path = directory.path().join(file_name(base_offset));
+        let file = self
+            .file_system
+            .open(&path, OpenMode::Empty)
+            .map_err(StoreError::io("create", &path))?;
+        file.allocate(self.file_bytes).map_err(StoreError::io("reserve space for", &path))?;
+        file.sync_data().map_err(StoreError::io("sync", &path))?;
+        self.file_system
+            .sync_directory(directory.path())
+            .map_err(StoreError::io("sync directory", directory.path()))?;
+        MappedFile::map(directory, path, file, base_offset, self.file_bytes)
     }
 
     /// Adds a prepared file behind the last one.
@@ -270,8 +343,9 @@ impl MappedFileQueue {
         self.files.read().len()
     }
 
-    /// Removes the oldest file if `allowed` says so; never the last one that is left. Slices that
-    /// readers hold stay readable.
+    /// Takes the oldest file out of the log if `allowed` says so, and removes it unless its
+    /// directory is read-only; never the last one that is left. Slices that readers hold stay
+    /// readable.
     ///
     /// # Errors
     /// What the operating system says; the file then stays in the log.
@@ -287,23 +361,31 @@ impl MappedFileQueue {
             files.pop_front()
         };
         let Some(first) = first else { return Ok(None) };
+        if first.is_read_only() {
+            return Ok(Some(first));
+        }
         // Without the lock: giving back the blocks of a large file takes its time.
         if let Err(error) = self.file_system.remove_file(&first.path) {
             let path = first.path.clone();
             self.files.write().push_front(first);
             return Err(StoreError::io("remove", &path)(error));
         }
-        self.file_system
-            .sync_directory(&self.directory)
-            .map_err(StoreError::io("sync directory", &self.directory))?;
+        self.sync_directory_of(&first)?;
         Ok(Some(first))
     }
 
+    fn sync_directory_of(&self, file: &MappedFile) -> Result<(), StoreError> {
+        let directory = file.directory.path();
+        self.file_system
+            .sync_directory(directory)
+            .map_err(StoreError::io("sync directory", directory))
+    }
+
     /// Removes every file that begins at or behind `offset`, but not the only one: it says where
-    /// the log begins.
+    /// the log begins. None of them may be read-only.
     pub(crate) fn remove_behind(&self, offset: u64) -> Result<usize, StoreError> {
         let mut files = self.files.write();
-        let mut removed = 0;
+        let mut removed = Vec::new();
         while files.len() > 1
             && let Some(last) = files.back()
             && last.base_offset >= offset
@@ -311,16 +393,26 @@ impl MappedFileQueue {
             self.file_system
                 .remove_file(&last.path)
                 .map_err(StoreError::io("remove", &last.path))?;
-            files.pop_back();
-            removed += 1;
+            removed.extend(files.pop_back());
         }
         drop(files);
-        if removed > 0 {
-            self.file_system
-                .sync_directory(&self.directory)
-                .map_err(StoreError::io("sync directory", &self.directory))?;
+        for file in &removed {
+            self.sync_directory_of(file)?;
         }
-        Ok(removed)
+        Ok(removed.len())
+    }
+}
+
+/// A file that [`MappedFileQueue::load`] found.
+struct Found {
+    base_offset: u64,
+    bytes: u64,
+    directory: Arc<LogDirectory>,
+}
+
+impl Found {
+    fn path(&self) -> PathBuf {
+        self.directory.path().join(file_name(self.base_offset))
     }
 }
 
@@ -354,10 +446,19 @@ pub(crate) fn list_log_files(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::StoreConfig;
     use crate::file_system::RealFileSystem;
 
     fn queue(directory: &Path) -> MappedFileQueue {
-        MappedFileQueue::new(Arc::new(RealFileSystem), directory.to_owned(), 4096)
+        queue_of(&[directory], &[])
+    }
+
+    fn queue_of(writable: &[&Path], read_only: &[&Path]) -> MappedFileQueue {
+        let mut config = StoreConfig::new("/x");
+        config.commit_log_dirs = writable.iter().map(|path| path.to_path_buf()).collect();
+        config.read_only_commit_log_dirs =
+            read_only.iter().map(|path| path.to_path_buf()).collect();
+        MappedFileQueue::new(Arc::new(RealFileSystem), LogDirectories::of(&config), 4096)
     }
 
     fn make(directory: &Path, base_offset: u64, bytes: u64) {
@@ -442,5 +543,54 @@ mod tests {
         assert_eq!(file.slice(10, 3), Some(&b"abc"[..]));
         assert_eq!(file.shared_slice(10, 4), None);
         assert_eq!(&queue.first().unwrap().shared_slice(10, 3).unwrap()[..], b"abc");
+    }
+
+    #[test]
+    fn files_of_several_directories_are_one_log() {
+        let root = tempfile::tempdir().unwrap();
+        let [a, b, r] = ["a", "b", "r"].map(|name| root.path().join(name));
+        for path in [&a, &b, &r] {
+            std::fs::create_dir(path).unwrap();
+        }
+        make(&r, 0, 4096);
+        make(&a, 8192, 4096);
+        make(&b, 4096, 4096);
+        // Left by a failed attempt to make what the other directory then took.
+        make(&a, 4096, 0);
+        let queue = queue_of(&[&a, &b], &[&r]);
+        let loaded = queue.load().unwrap();
+        assert_eq!(loaded.removed_empty, [a.join(file_name(4096))]);
+        assert_eq!(queue.find(5000).unwrap().path(), b.join(file_name(4096)));
+        assert!(queue.first().unwrap().is_read_only());
+        assert_eq!(queue.prepare(12_288).unwrap().path(), b.join(file_name(12_288)));
+
+        assert!(queue.remove_first(|_| true).unwrap().is_some());
+        assert!(r.join(file_name(0)).exists(), "a read-only file is let go, not removed");
+        assert!(queue.remove_first(|_| true).unwrap().is_some());
+        assert!(!b.join(file_name(4096)).exists());
+        std::fs::remove_file(b.join(file_name(12_288))).unwrap();
+        let loaded = queue.load().unwrap();
+        assert_eq!(loaded.let_go, [r.join(file_name(0))]);
+        assert_eq!((queue.len(), queue.first().unwrap().base_offset()), (1, 8192));
+    }
+
+    #[test]
+    fn twins_and_gaps_across_directories_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| root.path().join(name));
+        std::fs::create_dir(&a).unwrap();
+        std::fs::create_dir(&b).unwrap();
+        make(&a, 0, 4096);
+        make(&b, 0, 4096);
+        let error = queue_of(&[&a, &b], &[]).load().unwrap_err();
+        assert!(
+            matches!(&error, StoreError::DuplicateFile { first, second }
+                if *first == a.join(file_name(0)) && *second == b.join(file_name(0))),
+            "{error}"
+        );
+        std::fs::remove_file(b.join(file_name(0))).unwrap();
+        make(&b, 8192, 4096);
+        let error = queue_of(&[&a, &b], &[]).load().unwrap_err();
+        assert!(matches!(error, StoreError::MissingFile { .. }), "{error}");
     }
 }

@@ -98,13 +98,17 @@ impl Preallocation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::StoreConfig;
     use crate::file_system::RealFileSystem;
+    use crate::log_directories::LogDirectories;
 
     #[test]
     fn a_requested_file_is_ready_when_it_is_needed() {
         let directory = tempfile::tempdir().unwrap();
-        let files =
-            MappedFileQueue::new(Arc::new(RealFileSystem), directory.path().to_owned(), 4096);
+        let mut config = StoreConfig::new(directory.path());
+        config.commit_log_dirs = vec![directory.path().to_owned()];
+        let directories = LogDirectories::of(&config);
+        let files = MappedFileQueue::new(Arc::new(RealFileSystem), directories, 4096);
         files.load().unwrap();
         let preallocation = Preallocation::default();
         std::thread::scope(|scope| {

@@ -58,6 +58,9 @@ pub struct RecoveryReport {
     pub foreign: Vec<PathBuf>,
     /// Empty last files that a crash left; they were removed.
     pub removed_empty: Vec<PathBuf>,
+    /// Files of read-only directories that are no part of the log any more, since retention removed
+    /// files behind them; they were left alone.
+    pub let_go: Vec<PathBuf>,
     /// How long it took.
     pub elapsed: Duration,
 }
@@ -335,6 +338,13 @@ impl Recovery<'_> {
         report: &mut RecoveryReport,
     ) -> Result<(), StoreError> {
         report.cut_reason.clone_from(&end.reason);
+        if let Some(file) =
+            files.iter().find(|file| file.is_read_only() && file.end_offset() > end.position)
+        {
+            let no_more = || format!("nothing is at byte {} of the log", end.position);
+            let reason = end.reason.clone().unwrap_or_else(no_more);
+            return Err(StoreError::ReadOnlyFile { path: file.path().to_owned(), reason });
+        }
         let front = self.log.files.first().map(|file| file.base_offset());
         for file in files.iter().filter(|file| file.end_offset() > end.position) {
             let in_file = end.position.saturating_sub(file.base_offset());
@@ -360,7 +370,7 @@ impl Recovery<'_> {
         self.log.files.remove_behind(end.position)?;
         // What a crash of the process left in the page cache becomes durable here.
         for file in files {
-            if file.base_offset() <= end.position {
+            if file.base_offset() <= end.position && !file.is_read_only() {
                 file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
             }
         }

@@ -1,45 +1,71 @@
 //! Removing old files, and watching the disk (`DefaultMessageStore.CleanCommitLogService`).
 //!
-//! Files go from the oldest on, never the last one: at the hours of `deleteWhen`, or when the disk
+//! Files go from the oldest on, in whichever directory it lies, never the last one: at the hours of `deleteWhen`, or when the disk
 //! is over `diskMaxUsedSpaceRatio`, those that expired; over `diskSpaceCleanForciblyRatio` also
 //! those that did not. Over `diskSpaceWarningLevelRatio` nothing is appended until space returns.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::background::Parts;
 use crate::config::StoreConfig;
 use crate::error::{Refusal, StoreError};
 use crate::file_system::FileSystem;
+use crate::log_directories::LogDirectories;
 use crate::writability::Writability;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Fuller of the two disks: its used ratio and the directory on it. A disk that cannot be asked
-/// counts as empty, and is reported.
-pub(crate) fn disk_used<'a>(file_system: &dyn FileSystem, paths: &[&'a Path]) -> (f64, &'a Path) {
-    let mut fullest = (0.0, Path::new(""));
-    for path in paths {
-        match file_system.disk_space(path) {
-            Ok(space) if space.used_ratio() >= fullest.0 => fullest = (space.used_ratio(), path),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(path = %path.display(), %error, "disk cannot be measured"),
+/// Used ratio of the disk below a path, 0 to 1; none if it cannot be asked, which is reported.
+fn used_ratio(file_system: &dyn FileSystem, path: &Path) -> Option<f64> {
+    match file_system.disk_space(path) {
+        Ok(space) => Some(space.used_ratio()),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "disk cannot be measured");
+            None
         }
     }
-    fullest
 }
 
-/// Refuses or allows appends by how full the disk is.
+/// How full the disks are: that of the log or that of the queues, whichever is fuller, and the
+/// directory on it. Of several directories of the log the least used one decides, since new files
+/// can go there; those that are over `diskSpaceCleanForciblyRatio` get no new ones meanwhile. If no
+/// disk can be asked, they count as empty.
+fn measure(
+    file_system: &dyn FileSystem,
+    config: &StoreConfig,
+    directories: &LogDirectories,
+) -> (f64, PathBuf) {
+    let full_percent = f64::from(config.disk_space_clean_forcibly_percent);
+    let mut log: Option<(f64, PathBuf)> = None;
+    for directory in directories.writable() {
+        let used = used_ratio(file_system, directory.path());
+        directory.set_full(used.is_none_or(|used| used * 100.0 > full_percent));
+        if let Some(used) = used
+            && log.as_ref().is_none_or(|(least, _)| used < *least)
+        {
+            log = Some((used, directory.path().to_owned()));
+        }
+    }
+    let queues = used_ratio(file_system, &config.root_dir);
+    match (log, queues) {
+        (Some((log, path)), queues) if queues.is_none_or(|queues| log >= queues) => (log, path),
+        (_, queues) => (queues.unwrap_or(0.0), config.root_dir.clone()),
+    }
+}
+
+/// Refuses or allows appends by how full the disks are.
 pub(crate) fn watch_disk(
     file_system: &dyn FileSystem,
     config: &StoreConfig,
+    directories: &LogDirectories,
     writability: &Writability,
 ) -> f64 {
-    let (used, path) = disk_used(file_system, &[&config.commit_log_dir, &config.root_dir]);
+    let (used, path) = measure(file_system, config, directories);
     let limit_percent = config.disk_space_warning_level_percent;
     if used * 100.0 > f64::from(limit_percent) {
         let refusal = Refusal::DiskFull {
-            path: path.to_owned(),
+            path,
             // A ratio of at most 1.
             used_percent: (used * 100.0) as u32,
             limit_percent,
@@ -88,7 +114,12 @@ pub(crate) fn remove_old_files(
         })?;
         let Some(gone) = gone else { break };
         removed += 1;
-        tracing::info!(path = %gone.path().display(), forcibly, "commit log file removed");
+        let path = gone.path().display();
+        if gone.is_read_only() {
+            tracing::info!(%path, "commit log file let go, its directory is read-only");
+        } else {
+            tracing::info!(%path, forcibly, "commit log file removed");
+        }
         let interval = Duration::from_millis(config.delete_commit_log_files_interval_ms);
         if removed < config.delete_file_batch_max && !pause(interval) {
             break;

@@ -22,6 +22,7 @@ use crate::error::{AppendError, Refusal, StoreError};
 use crate::file_system::{FileSystem, RealFileSystem};
 use crate::flush::{DurableOutcome, Flusher, QueueFlusher};
 use crate::lock_file::{AbortFile, DirectoryLock};
+use crate::log_directories::LogDirectories;
 use crate::mapped_file_queue::MappedFileQueue;
 use crate::offset::{Confirmed, Dispatched, Durable, Written};
 use crate::queue_table::QueueTable;
@@ -94,24 +95,25 @@ impl Store {
     ) -> Result<(Arc<Store>, RecoveryReport), StoreError> {
         let config = config.validated()?;
         let file_system = &*environment.file_system;
-        for directory in [&config.root_dir, &config.commit_log_dir] {
-            file_system
-                .create_directory(directory)
-                .map_err(StoreError::io("create directory", directory))?;
-        }
+        file_system
+            .create_directory(&config.root_dir)
+            .map_err(StoreError::io("create directory", &config.root_dir))?;
         let lock = DirectoryLock::take(file_system, &config.root_dir)?;
+        let log_directories = LogDirectories::of(&config);
+        log_directories.make(file_system)?;
         let abort = AbortFile::new(&config.root_dir);
         let mut report =
             RecoveryReport { clean: !abort.exists(file_system)?, ..RecoveryReport::default() };
         let checkpoint = Checkpoint::open(file_system, &config.root_dir)?;
         let log = CommitLog::new(MappedFileQueue::new(
             Arc::clone(&environment.file_system),
-            config.commit_log_dir.clone(),
+            log_directories,
             config.commit_log_file_bytes,
         ));
         let loaded = log.files.load()?;
         report.foreign.extend(loaded.foreign);
         report.removed_empty.extend(loaded.removed_empty);
+        report.let_go.extend(loaded.let_go);
         let table = Arc::new(QueueTable::new(QueueFiles {
             file_system: Arc::clone(&environment.file_system),
             directory: config.root_dir.join("consumequeue"),
@@ -490,7 +492,7 @@ impl Store {
         let flushed = self.parts.flusher.flush(&self.parts);
         if let Err(refusal) = flushed {
             let error = std::io::Error::other(refusal.to_string());
-            return Err(StoreError::io("flush", &self.parts.config.commit_log_dir)(error));
+            return Err(StoreError::io("flush", &self.parts.config.root_dir)(error));
         }
         self.parts.flush_queues(true)
     }

@@ -27,6 +27,8 @@ pub struct Faults {
     pub sync: AtomicBool,
     pub syncs: AtomicU64,
     pub used_percent: AtomicU64,
+    /// Of paths that hold a text, in place of `used_percent`.
+    pub used_percent_of: Mutex<Vec<(String, u64)>>,
 }
 
 impl Faulty {
@@ -52,7 +54,7 @@ struct FaultyFile {
 impl FileSystem for Faulty {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>> {
         let name = path.display().to_string();
-        if mode != OpenMode::Existing {
+        if !matches!(mode, OpenMode::Existing | OpenMode::ReadOnly) {
             self.fail(&self.0.create, &name, ENOSPC)?;
         }
         let file = RealFileSystem.open(path, mode)?;
@@ -80,8 +82,13 @@ impl FileSystem for Faulty {
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         RealFileSystem.remove_directory(path)
     }
-    fn disk_space(&self, _: &Path) -> io::Result<DiskSpace> {
-        let used = self.0.used_percent.load(Ordering::SeqCst);
+    fn disk_space(&self, path: &Path) -> io::Result<DiskSpace> {
+        let of = self.0.used_percent_of.lock().unwrap();
+        let path = path.display().to_string();
+        let used = match of.iter().find(|(part, _)| path.contains(part)) {
+            Some((_, used)) => *used,
+            None => self.0.used_percent.load(Ordering::SeqCst),
+        };
         Ok(DiskSpace { used_bytes: used, available_bytes: 100 - used })
     }
     fn memory_bytes(&self) -> u64 {
