@@ -14,6 +14,7 @@ use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
 use crate::dispatch::Dispatcher;
 use crate::error::{Refusal, StoreError};
+use crate::file_watch::{self, Look};
 use crate::flush::{Flusher, QueueFlusher};
 use crate::queue_table::QueueTable;
 use crate::retention;
@@ -76,6 +77,22 @@ impl Parts {
         *self.disk_used_percent.lock() = used * 100.0;
     }
 
+    /// Refuses appends for good when a file of the log was changed from outside.
+    pub(crate) fn watch_files(&self, look: Look) {
+        if self.writability.is_final() {
+            return;
+        }
+        let file_system = &*self.environment.file_system;
+        match file_watch::changed_file(file_system, &self.log, look) {
+            Ok(None) => {}
+            Ok(Some(refusal)) => {
+                tracing::error!(reason = %refusal, "no more messages are taken");
+                self.writability.refuse_finally(refusal);
+            }
+            Err(error) => tracing::warn!(%error, "commit log files cannot be looked at"),
+        }
+    }
+
     /// Removes files of the log that are due; see [`retention::remove_old_files`].
     pub(crate) fn remove_old_files(&self, manual: bool) -> Result<usize, StoreError> {
         let used = *self.disk_used_percent.lock() / 100.0;
@@ -89,7 +106,9 @@ impl Parts {
         while self.stop.sleep(interval) {
             // A failure refuses appends and is logged where it arises.
             let _ = self.flush_queues(false);
-            if last_clean.elapsed() >= clean {
+            let due = last_clean.elapsed() >= clean;
+            self.watch_files(if due { Look::All } else { Look::Newest });
+            if due {
                 last_clean = Instant::now();
                 self.watch_disk();
                 if let Err(error) = self.remove_old_files(false) {

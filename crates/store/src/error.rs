@@ -45,6 +45,17 @@ pub enum StoreError {
         /// The configuration key.
         key: &'static str,
     },
+    /// Something that is no file has the name of one.
+    #[error(
+        "{path} is {found}, a file is expected; it is not followed, so put the file itself in its \
+         place or take it out of the directory"
+    )]
+    NotAFile {
+        /// What it is called.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
     /// A file is missing between two others.
     #[error("file {path} is missing, though files before and behind it exist; restore it")]
     MissingFile {
@@ -205,6 +216,14 @@ pub enum Refusal {
     /// A write failed and its remains could not be wiped. Final until the store is opened again.
     #[error("a write failed ({0}); restart the broker to recover from what is on disk")]
     WriteFailed(String),
+    /// A file of the log was changed from outside. Final until the store is opened again.
+    #[error("commit log file {path} {found}; stop the broker and run rmq store check")]
+    FileChanged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        found: String,
+    },
     /// The store is shutting down.
     #[error("the store is shut down")]
     ShutDown,

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -24,9 +24,9 @@ pub enum OpenMode {
     ReadOnly,
     /// It must not exist.
     New,
-    /// It is made if missing and kept as it is otherwise.
+    /// It is made if missing and kept as it is otherwise; a symbolic link is refused.
     Any,
-    /// It is made if missing and emptied otherwise.
+    /// It is made if missing and emptied otherwise; a symbolic link is refused.
     Empty,
 }
 
@@ -35,8 +35,10 @@ pub enum OpenMode {
 pub struct DirectoryEntry {
     /// Name inside the directory. A name that is not UTF-8 has its odd bytes replaced.
     pub name: String,
-    /// Whether it is a directory itself.
+    /// Whether it is a directory, or a link to one.
     pub is_directory: bool,
+    /// Whether it is neither a file nor a directory itself: a symbolic link, a pipe, a device.
+    pub is_special: bool,
     /// Length of a file in bytes.
     pub bytes: u64,
 }
@@ -171,7 +173,10 @@ pub trait StoreFile: fmt::Debug + Send + Sync {
 pub struct RealFileSystem;
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    path: PathBuf,
+}
 
 impl FileSystem for RealFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>> {
@@ -182,14 +187,22 @@ impl FileSystem for RealFileSystem {
             OpenMode::New => {
                 options.create_new(true);
             }
+            // What may be made or emptied must not lie elsewhere.
             OpenMode::Any => {
-                options.create(true).truncate(false);
+                options.create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
             }
             OpenMode::Empty => {
-                options.create(true).truncate(true);
+                options.create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        let file = options.open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ELOOP) => io::Error::new(
+                error.kind(),
+                "it is a symbolic link, which is not followed; put the file itself in its place",
+            ),
+            _ => error,
+        })?;
+        Ok(Arc::new(RealFile { file, path: path.to_owned() }))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -204,16 +217,20 @@ impl FileSystem for RealFileSystem {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(path)? {
             let entry = entry?;
+            let kind = entry.file_type()?;
             // Follows a link, so that a linked directory counts as one.
-            let metadata = match std::fs::metadata(entry.path()) {
-                Ok(metadata) => metadata,
+            let (is_directory, bytes) = match std::fs::metadata(entry.path()) {
+                Ok(metadata) => (metadata.is_dir(), metadata.len()),
+                // A link that leads nowhere is there all the same.
+                Err(_) if kind.is_symlink() => (false, 0),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
             entries.push(DirectoryEntry {
                 name: entry.file_name().to_string_lossy().into_owned(),
-                is_directory: metadata.is_dir(),
-                bytes: metadata.len(),
+                is_directory,
+                is_special: !kind.is_file() && !kind.is_dir(),
+                bytes,
             });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -255,35 +272,35 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 impl StoreFile for RealFile {
     fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn modified_ms(&self) -> io::Result<i64> {
-        let metadata = self.0.metadata()?;
+        let metadata = self.file.metadata()?;
         Ok(metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000))
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, position)
+        self.file.write_all_at(bytes, position)
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
-        self.0.read_exact_at(buffer, position)
+        self.file.read_exact_at(buffer, position)
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         loop {
-            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.0.set_len(bytes),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.file.set_len(bytes),
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)
+        self.file.set_len(bytes)
     }
 
     fn zero_range(&self, position: u64, bytes: u64) -> io::Result<()> {
@@ -293,7 +310,12 @@ impl StoreFile for RealFile {
         // Zeroing keeps the space reserved; a hole is the next best and what tmpfs can do. Neither
         // touches a page.
         for way in [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE] {
-            match rustix::fs::fallocate(&self.0, way | FallocateFlags::KEEP_SIZE, position, bytes) {
+            match rustix::fs::fallocate(
+                &self.file,
+                way | FallocateFlags::KEEP_SIZE,
+                position,
+                bytes,
+            ) {
                 Ok(()) => return Ok(()),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -304,9 +326,9 @@ impl StoreFile for RealFile {
         while left > 0 {
             let step = left.min(ZEROS.len() as u64);
             let found = &mut found[..step as usize];
-            self.0.read_exact_at(found, position)?;
+            self.file.read_exact_at(found, position)?;
             if found.iter().any(|byte| *byte != 0) {
-                self.0.write_all_at(&ZEROS[..step as usize], position)?;
+                self.file.write_all_at(&ZEROS[..step as usize], position)?;
             }
             position += step;
             left -= step;
@@ -315,11 +337,11 @@ impl StoreFile for RealFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn map(&self, bytes: usize) -> io::Result<Mapping> {
-        Mapping::of_file(&self.0, bytes)
+        Mapping::of_file(&self.file, &self.path, bytes)
     }
 
     fn try_lock(&self) -> io::Result<bool> {
@@ -327,12 +349,12 @@ impl StoreFile for RealFile {
         // not tell apart two stores of one process, so the lock of the open file is taken as well.
         // (The system lets go of a process's record locks when it closes any descriptor of the
         // file: after a second attempt from this very process only the other lock is left.)
-        match rustix::fs::fcntl_lock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::fcntl_lock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::ACCESS) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        match rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),

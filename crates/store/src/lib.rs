@@ -12,6 +12,7 @@ pub mod consume_queue;
 mod dispatch;
 pub mod error;
 pub mod file_system;
+mod file_watch;
 mod flush;
 mod lock_file;
 mod log_directories;

@@ -426,6 +426,9 @@ pub(crate) struct Listed {
 }
 
 /// Lists a directory of 20-digit files.
+///
+/// # Errors
+/// When something that is no file has such a name, or the operating system refuses.
 pub(crate) fn list_log_files(
     file_system: &dyn FileSystem,
     directory: &Path,
@@ -433,10 +436,17 @@ pub(crate) fn list_log_files(
     let mut listed = Listed::default();
     for entry in file_system.list(directory).map_err(StoreError::io("list", directory))? {
         match parse_file_name(&entry.name) {
-            Some(base_offset) if !entry.is_directory => {
+            Some(base_offset) if !entry.is_directory && !entry.is_special => {
                 listed.files.push((base_offset, entry.bytes));
             }
-            _ => listed.foreign.push(directory.join(&entry.name)),
+            Some(_) => {
+                let found = match entry.is_special {
+                    true => "a symbolic link or a special file",
+                    false => "a directory",
+                };
+                return Err(StoreError::NotAFile { path: directory.join(&entry.name), found });
+            }
+            None => listed.foreign.push(directory.join(&entry.name)),
         }
     }
     listed.files.sort_unstable();

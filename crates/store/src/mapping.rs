@@ -3,36 +3,48 @@
 //! A mapping hands out slices of the *published* front of its file and of nothing else. Bytes are
 //! written with `pwrite` behind that front and published after the call returned; from then on they
 //! do not change. Reading and writing meet in one page cache, so a published byte is seen.
+//!
+//! A file that someone else truncates, or whose disk fails, takes pages away: `fault` names it and
+//! ends the process.
 
 #![allow(unsafe_code, reason = "the one place where files become slices")]
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 
+mod fault;
+
+pub use fault::EXIT_CODE as LOST_PAGE_EXIT_CODE;
+
 /// A file mapped for reading.
 ///
 /// Invariants, on which the slices rest:
 /// - the file is as long as the mapping for as long as the mapping lives: the store never shrinks a
-///   mapped file, and removing one only takes away its name;
+///   mapped file, and removing one only takes away its name. Should someone else shrink it, a read
+///   of what is gone ends the process, so no code goes on with a slice that has no bytes;
 /// - bytes in front of `published` are not written any more, unless `cut` took them back.
 #[derive(Debug)]
 pub struct Mapping {
+    /// In front of `raw`, so that it is dropped first.
+    _registration: fault::Registration,
     raw: MmapRaw,
     published: AtomicUsize,
 }
 
 impl Mapping {
-    /// Maps the first `bytes` of `file`, of which nothing is published yet.
+    /// Maps the first `bytes` of `file`, of which nothing is published yet. `path` names it should
+    /// a page be lost.
     ///
     /// # Errors
     /// When the file is shorter than that, or the operating system refuses.
-    pub fn of_file(file: &File, bytes: usize) -> io::Result<Mapping> {
+    pub fn of_file(file: &File, path: &Path, bytes: usize) -> io::Result<Mapping> {
         let found = file.metadata()?.len();
         if found < bytes as u64 {
             return Err(io::Error::new(
@@ -41,7 +53,8 @@ impl Mapping {
             ));
         }
         let raw = MmapOptions::new().len(bytes).map_raw_read_only(file)?;
-        Ok(Mapping { raw, published: AtomicUsize::new(0) })
+        let registration = fault::Registration::new(raw.as_ptr(), bytes, path)?;
+        Ok(Mapping { _registration: registration, raw, published: AtomicUsize::new(0) })
     }
 
     /// How many bytes from the front may be read.
@@ -130,7 +143,7 @@ mod tests {
     fn only_published_bytes_are_handed_out() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
-        let mapping = Mapping::of_file(&file, 8192).unwrap();
+        let mapping = Mapping::of_file(&file, Path::new("x"), 8192).unwrap();
         assert_eq!(mapping.slice(0..1), None);
         file.write_all_at(b"hello", 4094).unwrap();
         mapping.publish(4099);
@@ -151,7 +164,7 @@ mod tests {
     fn a_short_file_is_not_mapped() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(100).unwrap();
-        let error = Mapping::of_file(&file, 101).unwrap_err();
+        let error = Mapping::of_file(&file, Path::new("x"), 101).unwrap_err();
         assert_eq!(error.to_string(), "file has 100 bytes, 101 are to be mapped");
     }
 
@@ -161,7 +174,7 @@ mod tests {
         let path = directory.path().join("file");
         let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
         file.set_len(4096).unwrap();
-        let holder = Arc::new(Holder(Mapping::of_file(&file, 4096).unwrap()));
+        let holder = Arc::new(Holder(Mapping::of_file(&file, &path, 4096).unwrap()));
         file.write_all_at(b"kept", 0).unwrap();
         holder.0.publish(4);
         let slice = shared_slice(&holder, 0..4).unwrap();

@@ -20,6 +20,7 @@ use crate::consume_queue::{QueueFiles, Unit};
 use crate::dispatch::{Arrival, ArrivalListener, Dispatch, Dispatcher};
 use crate::error::{AppendError, Refusal, StoreError};
 use crate::file_system::{FileSystem, RealFileSystem};
+use crate::file_watch::Look;
 use crate::flush::{DurableOutcome, Flusher, QueueFlusher};
 use crate::lock_file::{AbortFile, DirectoryLock};
 use crate::log_directories::LogDirectories;
@@ -497,12 +498,13 @@ impl Store {
         self.parts.flush_queues(true)
     }
 
-    /// Does once what the store's threads do from time to time: writes the queues, measures the
-    /// disk, removes old files.
+    /// Does once what the store's threads do from time to time: looks whether files were changed
+    /// from outside, measures the disk, writes the queues, removes old files.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn tick(&self) -> Result<(), StoreError> {
+        self.parts.watch_files(Look::All);
         self.parts.watch_disk();
         self.parts.flush_queues(false)?;
         self.parts.remove_old_files(false).map(drop)
