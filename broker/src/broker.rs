@@ -76,6 +76,17 @@ impl Broker {
     /// # Errors
     /// When a setting, the store, a metadata file or a port does not allow it.
     pub fn start(config: impl Into<LoadedConfig>) -> Result<Self, StartError> {
+        Self::start_in(config, Environment::default())
+    }
+
+    /// As [`Broker::start`], with the store's files and clock by argument.
+    ///
+    /// # Errors
+    /// As [`Broker::start`].
+    pub fn start_in(
+        config: impl Into<LoadedConfig>,
+        environment: Environment,
+    ) -> Result<Self, StartError> {
         let began = Instant::now();
         let loaded: LoadedConfig = config.into();
         let mut config = loaded.config.clone();
@@ -90,7 +101,7 @@ impl Broker {
         let late = Arc::new(LateService::default());
         let sockets = Arc::new(OnceLock::new());
         let metrics_addr = worker.serve_monitoring(&config, &slot, &health, &sockets)?;
-        let (store, recovery) = Store::open(config.store_config()?, Environment::default())?;
+        let (store, recovery) = Store::open(config.store_config()?, environment)?;
         info!(?recovery, "store opened");
         let (parts, server) = match Parts::load_and_bind(&config, &worker, &late) {
             Ok(prepared) => prepared,

@@ -170,6 +170,23 @@ rocketmq_protocol::config! {
         pub flush_commit_log_least_pages: i32 = 4 => "flushCommitLogLeastPages", 0..=i32::MAX;
         /// After this time any number of pages is flushed.
         pub flush_commit_log_thorough_interval: i64 = 10_000 => "flushCommitLogThoroughInterval", 1..=3_600_000;
+        /// Whether appends wait in a buffer of this process before they are written: fewer system
+        /// calls, and a dying process loses what is in it.
+        pub transient_store_pool_enable: bool = false => "transientStorePoolEnable";
+        /// Bounds that buffer, in commit log files; it never takes more than 64 MiB.
+        pub transient_store_pool_size: i32 = 5 => "transientStorePoolSize", 1..=i32::MAX;
+        /// Time between commits of that buffer.
+        pub commit_interval_commit_log: i64 = 200 => "commitIntervalCommitLog", 1..=3_600_000;
+        /// Pages (4 KiB) that a commit waits for.
+        pub commit_commit_log_least_pages: i32 = 4 => "commitCommitLogLeastPages", 0..=i32::MAX;
+        /// After this time any number of bytes is committed.
+        pub commit_commit_log_thorough_interval: i64 = 200 => "commitCommitLogThoroughInterval", 1..=3_600_000;
+        /// Whether enough pages are committed before the interval is over.
+        pub wake_commit_when_put_message: bool = true => "wakeCommitWhenPutMessage";
+        /// Whether new commit log files are filled with zeros before they are used.
+        pub warm_maped_file_enable: bool = false => "warmMapedFileEnable";
+        /// Under SYNC_FLUSH, pages that are synced at a time meanwhile.
+        pub flush_least_pages_when_warm_maped_file: i32 = 4_096 => "flushLeastPagesWhenWarmMapedFile", 1..=i32::MAX;
         /// Time between flushes of consume queues.
         pub flush_interval_consume_queue: i64 = 1_000 => "flushIntervalConsumeQueue", 1..=3_600_000;
         /// Pages that a timed flush of consume queues waits for.

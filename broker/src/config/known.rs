@@ -90,11 +90,9 @@ const STORE: &str = "
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt
     bitMapLengthConsumeQueueExt mapperFileSizeBatchConsumeQueue maxTopicLength
     enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
-    commitIntervalCommitLog commitCommitLogLeastPages
-    commitCommitLogThoroughInterval transientStorePoolEnable transientStorePoolSize
-    fastFailIfNoBufferInStorePool wakeCommitWhenPutMessage wakeFlushWhenPutMessage
+            fastFailIfNoBufferInStorePool wakeFlushWhenPutMessage
     useReentrantLockWhenPutMessage useABSLock topicQueueLockNum maxAsyncPutMessageRequests
-    warmMapedFileEnable flushLeastPagesWhenWarmMapedFile mappedFileSwapEnable
+    mappedFileSwapEnable
     maxRecoveryCommitlogFiles recoverConcurrently recoverThreadPoolNums duplicationEnable
     destroyMapedFileIntervalForcibly redeleteHangedFileInterval travelCqFileNumWhenGetMessage
     pullBatchMaxMessageCount diskFallRecorded messageIndexEnable messageIndexSafe maxHashSlotNum

@@ -35,6 +35,16 @@ impl BrokerConfig {
         store.flush_commit_log_least_pages = unsigned(self.flush_commit_log_least_pages);
         store.flush_commit_log_thorough_interval_ms =
             unsigned(self.flush_commit_log_thorough_interval);
+        store.transient_store_pool_enable = self.transient_store_pool_enable;
+        store.transient_store_pool_size = unsigned(self.transient_store_pool_size);
+        store.commit_interval_commit_log_ms = unsigned(self.commit_interval_commit_log);
+        store.commit_commit_log_least_pages = unsigned(self.commit_commit_log_least_pages);
+        store.commit_commit_log_thorough_interval_ms =
+            unsigned(self.commit_commit_log_thorough_interval);
+        store.wake_commit_when_put_message = self.wake_commit_when_put_message;
+        store.warm_mapped_file_enable = self.warm_maped_file_enable;
+        store.flush_least_pages_when_warm_mapped_file =
+            unsigned(self.flush_least_pages_when_warm_maped_file);
         store.flush_interval_consume_queue_ms = unsigned(self.flush_interval_consume_queue);
         store.flush_consume_queue_least_pages = unsigned(self.flush_consume_queue_least_pages);
         store.flush_consume_queue_thorough_interval_ms =

@@ -3,7 +3,7 @@
 
 use rocketmq_protocol::config::ConfigError;
 
-use super::{BrokerConfig, BrokerRole, invalid};
+use super::{BrokerConfig, BrokerRole, FlushDiskType, invalid};
 
 /// Checks a single pair of the file.
 ///
@@ -56,6 +56,12 @@ pub(super) fn check_combination(config: &BrokerConfig) -> Result<(), ConfigError
             ("minInSyncReplicas", config.min_in_sync_replicas)
         };
         return Err(invalid(key, value, "1: this broker does not replicate yet"));
+    }
+    if config.transient_store_pool_enable && config.flush_disk_type == FlushDiskType::SyncFlush {
+        let allowed = "false, or true with flushDiskType=ASYNC_FLUSH: what waits in a buffer cannot \
+                       be on disk";
+        let value = "true with flushDiskType=SYNC_FLUSH";
+        return Err(invalid("transientStorePoolEnable", value, allowed));
     }
     Ok(())
 }

@@ -42,6 +42,11 @@ fn a_bad_value_names_key_value_and_what_is_allowed() {
         ("brokerRole=SLAVE", ["brokerRole", "SLAVE", "replicate"]),
         ("brokerId=1", ["brokerId", "1", "replicate"]),
         ("brokerRole=SYNC_MASTER\ninSyncReplicas=2", ["inSyncReplicas", "2", "replicate"]),
+        (
+            "transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH",
+            ["transientStorePoolEnable", "SYNC_FLUSH", "ASYNC_FLUSH"],
+        ),
+        ("commitIntervalCommitLog=0", ["commitIntervalCommitLog", "0", "3600000"]),
         ("aclEnable=true", ["aclEnable", "true", "access control"]),
         ("authenticationEnabled=TRUE", ["authenticationEnabled", "TRUE", "access control"]),
         ("storeType=defaultRocksDB", ["storeType", "defaultRocksDB", "RocksDB"]),

@@ -543,7 +543,8 @@ struct Answers {
 
 impl Answers {
     /// Answers every send with where its messages lie, or with why they were not stored. `places`
-    /// has the messages that were.
+    /// has the messages that were; `code` is for producers who wait for the flush, the others only
+    /// wanted them stored.
     fn write(
         &self,
         state: &BrokerState,
@@ -579,6 +580,7 @@ impl Answers {
                 trace_on: Some(config.trace_on),
                 ..SendMessageResponse::default()
             };
+            let code = if send.waits { code } else { ResponseCode::SUCCESS };
             out.reply_header(send.ticket, code, None, &header);
         }
     }

@@ -95,7 +95,11 @@ fn store(state: &BrokerState, table: &mut Table) {
         let (total, free) = (gib_text(bytes(disk.f_blocks)), gib_text(bytes(disk.f_bavail)));
         put(table, "commitLogDirCapacity", format!("Total : {total}, Free : {free}."));
     }
-    // No lock on the page cache and no off-heap pool: written at once by the system call.
+    if store.config().transient_store_pool_enable {
+        let bytes = i64::try_from(store.uncommitted_bytes()).unwrap_or(i64::MAX);
+        put(table, "remainHowManyDataToCommit", bytes_text(bytes));
+    }
+    // No lock on the page cache, and no pool of buffers that could run out.
     put(table, "pageCacheLockTimeMills", 0);
     put(table, "remainTransientStoreBufferNumbs", i32::MAX);
     put(table, "dispatchMaxBuffer", 0);

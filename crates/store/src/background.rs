@@ -1,18 +1,20 @@
-//! The threads of a store: flusher, preallocation, and one that does the rest from time to time.
+//! The threads of a store: committer, flusher, preallocation, and one that does the rest from time to time.
 //!
 //! Owns what the threads share with the store, and their beginning and end. What they do is in
-//! `flush`, `preallocation` and `retention`.
+//! `commit`, `flush`, `preallocation` and `retention`.
 
+use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::checkpoint::Checkpoint;
+use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{ArrivalListener, Dispatcher};
 use crate::error::{Refusal, StoreError};
 use crate::file_watch::{self, Look};
 use crate::flush::{Flusher, QueueFlusher};
@@ -22,19 +24,27 @@ use crate::store::Environment;
 use crate::writability::Writability;
 
 /// What the store's threads work on.
-#[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: StoreConfig,
     pub(crate) environment: Environment,
     pub(crate) log: CommitLog,
     pub(crate) table: Arc<QueueTable>,
     pub(crate) dispatcher: Dispatcher,
+    /// Who hears of arrivals.
+    pub(crate) listener: RwLock<Option<Arc<dyn ArrivalListener>>>,
+    pub(crate) committer: Committer,
     pub(crate) flusher: Flusher,
     pub(crate) queue_flusher: QueueFlusher,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) writability: Writability,
     pub(crate) disk_used_percent: Mutex<f64>,
     pub(crate) stop: Stop,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("root_dir", &self.config.root_dir).finish_non_exhaustive()
+    }
 }
 
 /// Tells the threads to end, and lets them sleep until then.
@@ -132,7 +142,8 @@ impl Threads {
     /// When the system has no thread to give; those that run are ended by [`Threads::end`].
     pub(crate) fn start(&self, parts: &Arc<Parts>) -> Result<(), StoreError> {
         type Body = fn(&Parts);
-        let threads: [(&str, Body); 3] = [
+        let threads: [(&str, Body); 4] = [
+            ("store-commit", |parts| parts.committer.run(parts)),
             ("store-flush", |parts| parts.flusher.run(parts)),
             ("store-allocate", |parts| parts.log.preallocation.run(&parts.log.files)),
             ("store-tick", Parts::run_ticks),
@@ -154,6 +165,7 @@ impl Threads {
     /// Ends all and waits for them. A second call does nothing.
     pub(crate) fn end(&self, parts: &Parts) {
         parts.stop.set();
+        parts.committer.stop();
         parts.flusher.stop();
         parts.log.preallocation.stop();
         for thread in std::mem::take(&mut *self.running.lock()) {

@@ -2,7 +2,8 @@
 //!
 //! One lock, one appender at a time. Within the lock nothing is logged, and nothing allocated
 //! except when a file is full. Records of a batch go out with one `pwrite` per file; the end of the
-//! log is published after the call returned.
+//! log is published after the call returned. With `transientStorePoolEnable` they go to a buffer
+//! first, and that to the file (RocketMQ's `CommitRealTimeService`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,6 +19,9 @@ use crate::offset::{Published, Written};
 use crate::preallocation::Preallocation;
 use crate::writability::Writability;
 
+/// What the buffer keeps when it is committed.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
 /// What only the holder of the append lock may touch.
 #[derive(Debug)]
 pub(crate) struct Appender {
@@ -25,6 +29,8 @@ pub(crate) struct Appender {
     file: Option<Arc<MappedFile>>,
     /// Where the next record goes.
     position: u64,
+    /// What was appended to `file` and is not in it yet; see `commit`.
+    buffer: Vec<u8>,
     /// Store time of the newest record. Never goes back, though the clock may: searches by time
     /// and the choice of where to recover from rest on it.
     timestamp_ms: i64,
@@ -36,17 +42,26 @@ pub(crate) struct CommitLog {
     pub(crate) files: MappedFileQueue,
     pub(crate) preallocation: Preallocation,
     appender: Mutex<Appender>,
+    /// Most bytes that wait in the buffer; none if everything is written at once.
+    buffer_bytes_max: Option<usize>,
     written: Published<Written>,
     /// Store time of the newest record that is written.
     timestamp_ms: AtomicI64,
 }
 
 impl CommitLog {
-    pub(crate) fn new(files: MappedFileQueue) -> CommitLog {
+    /// The log of `files`, with a write buffer of at most `buffer_bytes_max` bytes if it has one.
+    pub(crate) fn new(files: MappedFileQueue, buffer_bytes_max: Option<usize>) -> CommitLog {
         CommitLog {
+            buffer_bytes_max,
             files,
             preallocation: Preallocation::default(),
-            appender: Mutex::new(Appender { file: None, position: 0, timestamp_ms: 0 }),
+            appender: Mutex::new(Appender {
+                file: None,
+                position: 0,
+                buffer: Vec::new(),
+                timestamp_ms: 0,
+            }),
             written: Published::new(Written(0)),
             timestamp_ms: AtomicI64::new(0),
         }
@@ -150,13 +165,15 @@ impl CommitLog {
         batch.appended = first;
         if first > 0 {
             appender.timestamp_ms = timestamp_ms;
-            self.timestamp_ms.store(timestamp_ms, Ordering::Release);
+            if appender.buffer.is_empty() {
+                self.timestamp_ms.store(timestamp_ms, Ordering::Release);
+            }
             self.request_next(appender);
         }
         result
     }
 
-    /// Writes `bytes` at the end of the current file and publishes them.
+    /// Adds `bytes` to the end of the current file: at once, or to the buffer if there is one.
     fn write(
         &self,
         appender: &mut Appender,
@@ -166,21 +183,66 @@ impl CommitLog {
         if bytes.is_empty() {
             return Ok(());
         }
+        let Some(bytes_max) = self.buffer_bytes_max else {
+            self.write_through(appender, bytes, appender.position, writability)?;
+            appender.position += bytes.len() as u64;
+            return Ok(());
+        };
+        if appender.buffer.len() + bytes.len() > bytes_max {
+            self.commit(appender, writability)?;
+        }
+        appender.buffer.extend_from_slice(bytes);
+        appender.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes `bytes` to the current file and publishes them.
+    fn write_through(
+        &self,
+        appender: &Appender,
+        bytes: &[u8],
+        position: u64,
+        writability: &Writability,
+    ) -> Result<(), AppendError> {
         let Some(file) = &appender.file else { return Err(AppendError::NotAppended) };
-        if let Err(error) = file.write(bytes, appender.position) {
+        if let Err(error) = file.write(bytes, position) {
             let error = StoreError::io("write", file.path())(error);
             // Whole records may have got there. They must not be taken for messages after a
             // crash, when shorter ones were written in their place.
-            let position = appender.position - file.base_offset();
-            if let Err(wipe) = file.file().zero_range(position, bytes.len() as u64) {
+            let in_file = position - file.base_offset();
+            if let Err(wipe) = file.file().zero_range(in_file, bytes.len() as u64) {
                 let wipe = StoreError::io("wipe the end of", file.path())(wipe);
                 writability.refuse_finally(Refusal::WriteFailed(wipe.to_string()));
             }
             return Err(AppendError::Write(error));
         }
-        appender.position += bytes.len() as u64;
-        file.publish(appender.position);
-        self.written.publish(Written(appender.position as i64));
+        let end = position + bytes.len() as u64;
+        file.publish(end);
+        self.written.publish(Written(end as i64));
+        Ok(())
+    }
+
+    /// Bytes that wait in the buffer.
+    pub(crate) fn uncommitted_bytes(&self, appender: &Appender) -> u64 {
+        appender.buffer.len() as u64
+    }
+
+    /// Writes what waits in the buffer to the file and publishes it. The caller dispatches it.
+    ///
+    /// # Errors
+    /// What the operating system says; it is still in the buffer then.
+    pub(crate) fn commit(
+        &self,
+        appender: &mut Appender,
+        writability: &Writability,
+    ) -> Result<(), AppendError> {
+        if !appender.buffer.is_empty() {
+            let position = appender.position - appender.buffer.len() as u64;
+            self.write_through(appender, &appender.buffer, position, writability)?;
+            appender.buffer.clear();
+            appender.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        }
+        self.timestamp_ms.fetch_max(appender.timestamp_ms, Ordering::AcqRel);
         Ok(())
     }
 
@@ -191,7 +253,8 @@ impl CommitLog {
             // A file is at most 1 TiB; RocketMQ's word for what is left has 32 bits and its files
             // less than 2 GiB. Readers go by the magic.
             let blank = record::blank(u32::try_from(left).unwrap_or(u32::MAX));
-            self.write(appender, &blank, writability)?;
+            self.commit(appender, writability)?;
+            self.write_through(appender, &blank, appender.position, writability)?;
             appender.position = file.end_offset();
             file.publish(file.end_offset());
             appender.file = None;

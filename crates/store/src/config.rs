@@ -17,6 +17,10 @@ pub enum FlushDiskType {
     Sync,
 }
 
+/// Most that waits in the buffer of `transientStorePoolEnable`; an append that finds it full
+/// commits it.
+pub const WRITE_BUFFER_BYTES_MAX: usize = 64 << 20;
+
 /// Settings of a store. Each field names its key in broker.conf.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
@@ -46,6 +50,26 @@ pub struct StoreConfig {
     pub flush_commit_log_least_pages: u64,
     /// `flushCommitLogThoroughInterval`, in ms.
     pub flush_commit_log_thorough_interval_ms: u64,
+    /// `transientStorePoolEnable`: appends go to a buffer in memory, which is committed to the file
+    /// from time to time. Only with [`FlushDiskType::Async`].
+    pub transient_store_pool_enable: bool,
+    /// `transientStorePoolSize`: with the length of a log file it bounds that buffer, and
+    /// [`WRITE_BUFFER_BYTES_MAX`] does.
+    pub transient_store_pool_size: u64,
+    /// `commitIntervalCommitLog`, in ms.
+    pub commit_interval_commit_log_ms: u64,
+    /// `commitCommitLogLeastPages`, pages of 4 KiB.
+    pub commit_commit_log_least_pages: u64,
+    /// `commitCommitLogThoroughInterval`, in ms.
+    pub commit_commit_log_thorough_interval_ms: u64,
+    /// `wakeCommitWhenPutMessage`: enough pages in the buffer are committed before the interval is
+    /// over.
+    pub wake_commit_when_put_message: bool,
+    /// `warmMapedFileEnable`: a new file of the log is filled with zeros before it is used.
+    pub warm_mapped_file_enable: bool,
+    /// `flushLeastPagesWhenWarmMapedFile`: with [`FlushDiskType::Sync`] so many pages of 4 KiB are
+    /// synced at a time meanwhile.
+    pub flush_least_pages_when_warm_mapped_file: u64,
     /// `flushIntervalConsumeQueue`, in ms.
     pub flush_interval_consume_queue_ms: u64,
     /// `flushConsumeQueueLeastPages`, pages of 4 KiB.
@@ -105,6 +129,14 @@ impl StoreConfig {
             flush_commit_log_timed: true,
             flush_commit_log_least_pages: 4,
             flush_commit_log_thorough_interval_ms: 10_000,
+            transient_store_pool_enable: false,
+            transient_store_pool_size: 5,
+            commit_interval_commit_log_ms: 200,
+            commit_commit_log_least_pages: 4,
+            commit_commit_log_thorough_interval_ms: 200,
+            wake_commit_when_put_message: true,
+            warm_mapped_file_enable: false,
+            flush_least_pages_when_warm_mapped_file: 4_096,
             flush_interval_consume_queue_ms: 1_000,
             flush_consume_queue_least_pages: 2,
             flush_consume_queue_thorough_interval_ms: 60_000,
@@ -126,6 +158,15 @@ impl StoreConfig {
             filter_bytes_max: 16_000,
             delay_levels_ms: default_delay_levels_ms(),
         }
+    }
+
+    /// Most bytes of the buffer of `transientStorePoolEnable`; none if there is no buffer.
+    pub(crate) fn write_buffer_bytes_max(&self) -> Option<usize> {
+        let pool_bytes =
+            self.transient_store_pool_size.max(1).saturating_mul(self.commit_log_file_bytes);
+        let bytes_max =
+            usize::try_from(pool_bytes).unwrap_or(usize::MAX).min(WRITE_BUFFER_BYTES_MAX);
+        self.transient_store_pool_enable.then_some(bytes_max)
     }
 
     /// Checks ranges and rounds what RocketMQ rounds.
@@ -152,6 +193,14 @@ impl StoreConfig {
             20..=1 << 32,
         )?;
         in_range("maxMessageSize", self.message_bytes_max as u64, "1 to 1073741824", 1..=1 << 30)?;
+        if self.transient_store_pool_enable && self.flush_disk_type == FlushDiskType::Sync {
+            return Err(StoreError::Config {
+                key: "transientStorePoolEnable",
+                value: "true with flushDiskType=SYNC_FLUSH".to_owned(),
+                allowed: "false, or true with flushDiskType=ASYNC_FLUSH: what waits in a buffer \
+                          cannot be on disk",
+            });
+        }
         if LogDirectories::of(&self).writable().is_empty() {
             return Err(StoreError::Config {
                 key: "storePathCommitLog",
@@ -199,6 +248,11 @@ mod tests {
         let mut config = StoreConfig::new("/x");
         config.delete_when_hours = vec![4, 24];
         assert!(config.validated().unwrap_err().to_string().starts_with("deleteWhen is 24"));
+        let mut config = StoreConfig::new("/x");
+        config.transient_store_pool_enable = true;
+        config.flush_disk_type = FlushDiskType::Sync;
+        let error = config.validated().unwrap_err().to_string();
+        assert!(error.contains("transientStorePoolEnable") && error.contains("ASYNC_FLUSH"));
         let mut config = StoreConfig::new("/x");
         config.read_only_commit_log_dirs.clone_from(&config.commit_log_dirs);
         let error = config.validated().unwrap_err().to_string();

@@ -210,6 +210,12 @@ pub enum Refusal {
     /// ConsumeQueue entries could not be written. Lifted when it works again.
     #[error("consume queue cannot be written ({0}); writing resumes when that works again")]
     ConsumeQueue(String),
+    /// What waits in the write buffer could not be written to the log. Lifted when it works again.
+    #[error(
+        "the write buffer cannot be committed ({0}); writing resumes when that works again, what is \
+         in the buffer is lost if the broker stops before"
+    )]
+    Commit(String),
     /// A sync failed, so it is unknown what is on disk. Final until the store is opened again.
     #[error("a sync failed ({0}); restart the broker to recover from what is on disk")]
     SyncFailed(String),

@@ -175,6 +175,14 @@ impl Flusher {
             waiters.nudged = false;
             drop(waiters);
             last_turn = Instant::now();
+            if asked && parts.commit(0).is_err() {
+                // What they wait for is not even written; it is tried again after a while.
+                let mut waiters = self.waiters.lock();
+                if !waiters.stopped {
+                    self.wake.wait_for(&mut waiters, interval);
+                }
+                continue;
+            }
             let unsynced = (log.written().0 - self.durable.get().0).max(0) as u64;
             let pages = unsynced / PAGE_BYTES;
             if asked

@@ -6,6 +6,7 @@ pub mod append;
 mod background;
 pub mod checkpoint;
 pub mod clock;
+mod commit;
 mod commit_log;
 pub mod config;
 pub mod consume_queue;

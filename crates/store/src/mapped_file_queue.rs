@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
+use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 use crate::log_directories::{LogDirectories, LogDirectory};
@@ -142,7 +143,39 @@ pub(crate) struct MappedFileQueue {
     file_system: Arc<dyn FileSystem>,
     directories: LogDirectories,
     file_bytes: u64,
+    warm_up: Option<WarmUp>,
     files: RwLock<VecDeque<Arc<MappedFile>>>,
+}
+
+/// How a new file is filled with zeros before it is used (`warmMapedFileEnable`).
+#[derive(Clone, Copy, Debug)]
+struct WarmUp {
+    /// Bytes after which it is synced meanwhile.
+    sync_each_bytes: Option<u64>,
+}
+
+impl WarmUp {
+    fn of(config: &StoreConfig) -> Option<WarmUp> {
+        let pages = config.flush_least_pages_when_warm_mapped_file.max(1);
+        let is_sync = config.flush_disk_type == FlushDiskType::Sync;
+        let sync_each_bytes = is_sync.then_some(pages.saturating_mul(4096));
+        config.warm_mapped_file_enable.then_some(WarmUp { sync_each_bytes })
+    }
+
+    fn run(self, file: &dyn StoreFile, bytes: u64) -> io::Result<()> {
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        let (mut position, mut synced) = (0, 0);
+        while position < bytes {
+            let step = (bytes - position).min(ZEROS.len() as u64);
+            file.write_at(&ZEROS[..step as usize], position)?;
+            position += step;
+            if self.sync_each_bytes.is_some_and(|each| position - synced >= each) {
+                file.sync_data()?;
+                synced = position;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What [`MappedFileQueue::load`] found beside the files of the log.
@@ -157,12 +190,15 @@ pub(crate) struct Loaded {
 }
 
 impl MappedFileQueue {
-    pub(crate) fn new(
-        file_system: Arc<dyn FileSystem>,
-        directories: LogDirectories,
-        file_bytes: u64,
-    ) -> MappedFileQueue {
-        MappedFileQueue { file_system, directories, file_bytes, files: RwLock::default() }
+    /// The files of the log that `config` describes.
+    pub(crate) fn new(file_system: Arc<dyn FileSystem>, config: &StoreConfig) -> MappedFileQueue {
+        MappedFileQueue {
+            file_system,
+            directories: LogDirectories::of(config),
+            file_bytes: config.commit_log_file_bytes,
+            warm_up: WarmUp::of(config),
+            files: RwLock::default(),
+        }
     }
 
     pub(crate) fn file_bytes(&self) -> u64 {
@@ -305,6 +341,9 @@ impl MappedFileQueue {
             .open(&path, OpenMode::Empty)
             .map_err(StoreError::io("create", &path))?;
         file.allocate(self.file_bytes).map_err(StoreError::io("reserve space for", &path))?;
+        if let Some(warm_up) = self.warm_up {
+            warm_up.run(&*file, self.file_bytes).map_err(StoreError::io("fill", &path))?;
+        }
         file.sync_data().map_err(StoreError::io("sync", &path))?;
         self.file_system
             .sync_directory(directory.path())
@@ -456,7 +495,6 @@ pub(crate) fn list_log_files(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::StoreConfig;
     use crate::file_system::RealFileSystem;
 
     fn queue(directory: &Path) -> MappedFileQueue {
@@ -468,7 +506,8 @@ mod tests {
         config.commit_log_dirs = writable.iter().map(|path| path.to_path_buf()).collect();
         config.read_only_commit_log_dirs =
             read_only.iter().map(|path| path.to_path_buf()).collect();
-        MappedFileQueue::new(Arc::new(RealFileSystem), LogDirectories::of(&config), 4096)
+        config.commit_log_file_bytes = 4096;
+        MappedFileQueue::new(Arc::new(RealFileSystem), &config)
     }
 
     fn make(directory: &Path, base_offset: u64, bytes: u64) {

@@ -100,15 +100,15 @@ mod tests {
     use super::*;
     use crate::config::StoreConfig;
     use crate::file_system::RealFileSystem;
-    use crate::log_directories::LogDirectories;
 
     #[test]
     fn a_requested_file_is_ready_when_it_is_needed() {
         let directory = tempfile::tempdir().unwrap();
         let mut config = StoreConfig::new(directory.path());
         config.commit_log_dirs = vec![directory.path().to_owned()];
-        let directories = LogDirectories::of(&config);
-        let files = MappedFileQueue::new(Arc::new(RealFileSystem), directories, 4096);
+        config.commit_log_file_bytes = 4096;
+        config.warm_mapped_file_enable = true;
+        let files = MappedFileQueue::new(Arc::new(RealFileSystem), &config);
         files.load().unwrap();
         let preallocation = Preallocation::default();
         std::thread::scope(|scope| {

@@ -14,6 +14,7 @@ use crate::append::{AppendBatch, AppendOutcome, Limits};
 use crate::background::{Parts, Stop, Threads};
 use crate::checkpoint::Checkpoint;
 use crate::clock::{Clock, SystemClock};
+use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
 use crate::consume_queue::{QueueFiles, Unit};
@@ -59,7 +60,6 @@ pub struct Store {
     parts: Arc<Parts>,
     threads: Threads,
     abort: AbortFile,
-    listener: RwLock<Option<Arc<dyn ArrivalListener>>>,
     /// How far behind the end of the log a record is taken to be in memory.
     hot_bytes: i64,
     is_shut_down: AtomicBool,
@@ -100,17 +100,15 @@ impl Store {
             .create_directory(&config.root_dir)
             .map_err(StoreError::io("create directory", &config.root_dir))?;
         let lock = DirectoryLock::take(file_system, &config.root_dir)?;
-        let log_directories = LogDirectories::of(&config);
-        log_directories.make(file_system)?;
+        LogDirectories::of(&config).make(file_system)?;
         let abort = AbortFile::new(&config.root_dir);
         let mut report =
             RecoveryReport { clean: !abort.exists(file_system)?, ..RecoveryReport::default() };
         let checkpoint = Checkpoint::open(file_system, &config.root_dir)?;
-        let log = CommitLog::new(MappedFileQueue::new(
-            Arc::clone(&environment.file_system),
-            log_directories,
-            config.commit_log_file_bytes,
-        ));
+        let log = CommitLog::new(
+            MappedFileQueue::new(Arc::clone(&environment.file_system), &config),
+            config.write_buffer_bytes_max(),
+        );
         let loaded = log.files.load()?;
         report.foreign.extend(loaded.foreign);
         report.removed_empty.extend(loaded.removed_empty);
@@ -139,6 +137,8 @@ impl Store {
         let parts = Arc::new(Parts {
             flusher: Flusher::new(),
             queue_flusher: QueueFlusher::new(),
+            committer: Committer::default(),
+            listener: RwLock::default(),
             writability: Writability::default(),
             disk_used_percent: Mutex::new(0.0),
             stop: Stop::default(),
@@ -160,7 +160,6 @@ impl Store {
             parts,
             threads,
             abort,
-            listener: RwLock::default(),
             hot_bytes: memory_bytes / 100 * hot_percent,
             is_shut_down: AtomicBool::new(false),
             _lock: lock,
@@ -189,11 +188,7 @@ impl Store {
             Err(error) if batch.appended == 0 => return Err(error),
             _ => {}
         }
-        if !batch.arrivals.is_empty()
-            && let Some(listener) = self.listener.read().as_ref()
-        {
-            listener.arrived(&batch.arrivals);
-        }
+        self.parts.tell(&batch.arrivals);
         if !self.parts.config.flush_commit_log_timed {
             let unsynced = (self.written().0 - self.durable().0).max(0) as u64;
             if unsynced >= self.parts.config.flush_commit_log_least_pages.max(1) * 4096 {
@@ -230,8 +225,15 @@ impl Store {
         });
         let now_ms = self.parts.environment.clock.now_ms();
         let result = self.parts.log.append(&mut appender, batch, now_ms, &self.parts.writability);
+        let uncommitted_bytes = self.parts.log.uncommitted_bytes(&appender);
         let turn = self.parts.dispatcher.turn();
         drop(appender);
+        if self.parts.config.transient_store_pool_enable {
+            // Only what a full buffer or file made it commit is in the log yet.
+            self.parts.dispatch_committed(&turn, &mut batch.arrivals);
+            self.parts.nudge_committer(uncommitted_bytes);
+            return result;
+        }
 
         let AppendBatch { entries, arrivals, appended, .. } = batch;
         let mut end = None;
@@ -285,7 +287,7 @@ impl Store {
 
     /// Who hears of arrivals from now on.
     pub fn set_arrival_listener(&self, listener: Arc<dyn ArrivalListener>) {
-        *self.listener.write() = Some(listener);
+        *self.parts.listener.write() = Some(listener);
     }
 
     /// Reads messages of a queue from `from_queue_offset` on.
@@ -414,10 +416,21 @@ impl Store {
     /// What the operating system says; the queues are gone from memory all the same.
     pub fn delete_topic(&self, topic: &str) -> Result<bool, StoreError> {
         // No message is on its way into one of the queues while both are held.
-        let appender = self.parts.log.lock();
+        let mut appender = self.parts.log.lock();
+        // Nor does one wait in the write buffer to bring the topic back.
+        let committed = self.parts.commit_locked(&mut appender);
         let turn = self.parts.dispatcher.turn();
-        let removed = self.parts.table.remove_topic(topic);
+        let mut arrivals = Vec::new();
+        self.parts.dispatch_committed(&turn, &mut arrivals);
+        let removed = match committed {
+            Ok(()) => self.parts.table.remove_topic(topic),
+            Err(error) => {
+                let error = std::io::Error::other(error.to_string());
+                Err(StoreError::io("commit the log in", &self.parts.config.root_dir)(error))
+            }
+        };
         drop((turn, appender));
+        self.parts.tell(&arrivals);
         removed
     }
 
@@ -485,11 +498,29 @@ impl Store {
         &self.parts.config.root_dir
     }
 
-    /// Syncs the log, writes and syncs the queues, and moves the checkpoint.
+    /// Bytes of acknowledged messages that wait in the write buffer of `transientStorePoolEnable`.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.parts.log.uncommitted_bytes(&self.parts.log.lock())
+    }
+
+    /// Writes what waits in the write buffer of `transientStorePoolEnable` to the log and makes it
+    /// visible to readers. Does not sync.
+    ///
+    /// # Errors
+    /// What the operating system says; it stays in the buffer.
+    pub fn commit(&self) -> Result<(), StoreError> {
+        self.parts.commit(0).map(drop).map_err(|error| {
+            let error = std::io::Error::other(error.to_string());
+            StoreError::io("commit the log in", &self.parts.config.root_dir)(error)
+        })
+    }
+
+    /// Commits and syncs the log, writes and syncs the queues, and moves the checkpoint.
     ///
     /// # Errors
     /// When a write or a sync failed.
     pub fn flush(&self) -> Result<(), StoreError> {
+        self.commit()?;
         let flushed = self.parts.flusher.flush(&self.parts);
         if let Err(refusal) = flushed {
             let error = std::io::Error::other(refusal.to_string());
@@ -498,12 +529,13 @@ impl Store {
         self.parts.flush_queues(true)
     }
 
-    /// Does once what the store's threads do from time to time: looks whether files were changed
-    /// from outside, measures the disk, writes the queues, removes old files.
+    /// Does once what the store's threads do from time to time: commits, looks whether files were
+    /// changed from outside, measures the disk, writes the queues, removes old files.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn tick(&self) -> Result<(), StoreError> {
+        self.commit()?;
         self.parts.watch_files(Look::All);
         self.parts.watch_disk();
         self.parts.flush_queues(false)?;

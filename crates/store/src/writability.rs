@@ -14,6 +14,15 @@ struct Reasons {
     last_word: Option<Refusal>,
     disk: Option<Refusal>,
     consume_queue: Option<Refusal>,
+    commit: Option<Refusal>,
+}
+
+impl Reasons {
+    /// The weightiest.
+    fn first(&self) -> Option<&Refusal> {
+        let reasons = [&self.last_word, &self.commit, &self.disk, &self.consume_queue];
+        reasons.into_iter().find_map(Option::as_ref)
+    }
 }
 
 /// The reasons against writing.
@@ -32,10 +41,7 @@ impl Writability {
         if !self.refused.load(Ordering::Acquire) {
             return Ok(());
         }
-        let reasons = self.reasons.lock();
-        let first =
-            reasons.last_word.as_ref().or(reasons.disk.as_ref()).or(reasons.consume_queue.as_ref());
-        match first {
+        match self.reasons.lock().first() {
             Some(refusal) => Err(refusal.clone()),
             None => Ok(()),
         }
@@ -44,10 +50,7 @@ impl Writability {
     fn change(&self, change: impl FnOnce(&mut Reasons)) {
         let mut reasons = self.reasons.lock();
         change(&mut reasons);
-        let refused = reasons.last_word.is_some()
-            || reasons.disk.is_some()
-            || reasons.consume_queue.is_some();
-        self.refused.store(refused, Ordering::Release);
+        self.refused.store(reasons.first().is_some(), Ordering::Release);
     }
 
     /// Refuses for good. The first such reason stays.
@@ -70,6 +73,17 @@ impl Writability {
         self.change(|reasons| {
             changed = reasons.disk.is_some() != refusal.is_some();
             reasons.disk = refusal;
+        });
+        changed
+    }
+
+    /// Sets or lifts the reason of a write buffer that cannot be committed. True if that changed
+    /// whether there is one.
+    pub(crate) fn set_commit(&self, refusal: Option<Refusal>) -> bool {
+        let mut changed = false;
+        self.change(|reasons| {
+            changed = reasons.commit.is_some() != refusal.is_some();
+            reasons.commit = refusal;
         });
         changed
     }
