@@ -12,6 +12,7 @@ mod images;
 mod process;
 mod programs;
 mod progress;
+mod simulate;
 mod test;
 mod up;
 mod workspace;
@@ -40,6 +41,8 @@ enum Command {
     Test(test::Options),
     /// Measure the figures of docs/benchmarks.md against the Java broker
     Bench(bench::Options),
+    /// Crash the store on a simulated disk, seed after seed, and compare it with a model
+    Simulate(simulate::Options),
     /// Write the custom resource definitions from the operator's Rust types
     Crds(crds::Options),
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Images(choice) => images::run(&choice),
         Command::Test(options) => test::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
         Command::Crds(options) => crds::run(&options),
     };
     match result {

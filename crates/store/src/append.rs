@@ -19,6 +19,7 @@ use crate::consume_queue::ConsumeQueue;
 use crate::dispatch::{Arrival, TagsCode};
 use crate::error::{AppendError, MessageError};
 use crate::queue_table;
+use crate::recovery::SECTOR_BYTES;
 
 /// A record may exceed `maxMessageSize` by this much for its topic, properties and fixed fields
 /// (`MessageExtEncoder`).
@@ -230,11 +231,14 @@ impl AppendBatch {
     }
 
     fn encode(&mut self, message: &NewMessage<'_>) -> Result<(), MessageError> {
+        let first = message.properties.iter().find_map(|piece| piece.first());
         let last = message.properties.iter().rev().find_map(|piece| piece.last());
-        if last == Some(&0) {
-            // Recovery takes a record that ends in a zero byte for torn. Closing the block changes
-            // nothing for readers.
-            let mut closed = message.properties.to_vec();
+        if first == Some(&0) || last == Some(&0) {
+            // Recovery takes a block for torn that begins or ends with zeros where the disk's
+            // sectors meet. A pair without a name in front and behind changes nothing for readers.
+            let mut closed = Vec::with_capacity(message.properties.len() + 2);
+            closed.push(&[PROPERTY_SEPARATOR][..]);
+            closed.extend_from_slice(message.properties);
             closed.push(&[PROPERTY_SEPARATOR]);
             return self.encode(&NewMessage { properties: &closed, ..*message });
         }
@@ -276,6 +280,14 @@ impl AppendBatch {
         let properties_bytes =
             rocketmq_protocol::message::properties::joined_len(message.properties);
         let block = end - properties_bytes;
+        // Most blocks are too short to fill a sector.
+        if properties_bytes >= SECTOR_BYTES {
+            let zeros = longest_run_of_zeros(&self.buffer[block..end]);
+            if zeros >= SECTOR_BYTES {
+                self.buffer.truncate(start);
+                return Err(MessageError::PropertiesZeros { bytes: zeros, max: SECTOR_BYTES - 1 });
+            }
+        }
         let topic = block - 2 - message.topic.len()..block - 2;
         self.entries.push(Entry {
             record: start..end,
@@ -358,6 +370,15 @@ impl AppendBatch {
             }
         }
     }
+}
+
+fn longest_run_of_zeros(bytes: &[u8]) -> usize {
+    let (mut longest, mut run) = (0, 0);
+    for byte in bytes {
+        run = if *byte == 0 { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    longest
 }
 
 #[cfg(test)]

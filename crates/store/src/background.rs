@@ -14,6 +14,7 @@ use crate::checkpoint::Checkpoint;
 use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
+use crate::deleted_topics::DeletedTopics;
 use crate::dispatch::{ArrivalListener, Dispatcher};
 use crate::error::{Refusal, StoreError};
 use crate::file_watch::{self, Look};
@@ -36,8 +37,11 @@ pub(crate) struct Parts {
     pub(crate) flusher: Flusher,
     pub(crate) queue_flusher: QueueFlusher,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) deleted_topics: DeletedTopics,
     pub(crate) writability: Writability,
     pub(crate) disk_used_percent: Mutex<f64>,
+    /// The log's minimum that the queues follow.
+    pub(crate) queues_follow: Mutex<i64>,
     pub(crate) stop: Stop,
 }
 

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 
+/// Name of the file.
+const NAME: &str = "checkpoint";
 /// Length of the file.
 pub const FILE_BYTES: usize = 4096;
 /// Where the words lie.
@@ -93,12 +95,21 @@ struct Words {
 }
 
 impl Checkpoint {
+    /// Whether the directory has one: a store makes it once its directories are made.
+    pub(crate) fn exists(
+        file_system: &dyn FileSystem,
+        root_dir: &Path,
+    ) -> Result<bool, StoreError> {
+        let path = root_dir.join(NAME);
+        file_system.exists(&path).map_err(StoreError::io("look for", &path))
+    }
+
     /// Opens the file, or makes it with zeros.
     pub(crate) fn open(
         file_system: &dyn FileSystem,
         root_dir: &Path,
     ) -> Result<Checkpoint, StoreError> {
-        let path = root_dir.join("checkpoint");
+        let path = root_dir.join(NAME);
         let file = file_system.open(&path, OpenMode::Any).map_err(StoreError::io("open", &path))?;
         let len = file.len_bytes().map_err(StoreError::io("measure", &path))?;
         let len = usize::try_from(len).unwrap_or(FILE_BYTES).min(FILE_BYTES);

@@ -70,6 +70,8 @@ pub(crate) enum Pushed {
 pub(crate) struct ConsumeQueue {
     topic: Arc<str>,
     queue_id: i32,
+    /// Queues are numbered as they are made, so that walks over them go the same way each time.
+    pub(crate) number: u64,
     files: Arc<QueueFiles>,
     /// The offset of the next message, moved by the holder of the append lock alone.
     next_offset: AtomicI64,
@@ -111,10 +113,16 @@ struct Segment {
 
 impl ConsumeQueue {
     /// A queue without entries.
-    pub(crate) fn new(topic: Arc<str>, queue_id: i32, files: Arc<QueueFiles>) -> ConsumeQueue {
+    pub(crate) fn new(
+        topic: Arc<str>,
+        queue_id: i32,
+        number: u64,
+        files: Arc<QueueFiles>,
+    ) -> ConsumeQueue {
         ConsumeQueue {
             topic,
             queue_id,
+            number,
             files,
             next_offset: AtomicI64::new(0),
             max_offset: AtomicI64::new(0),

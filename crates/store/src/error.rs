@@ -155,6 +155,14 @@ pub enum MessageError {
         /// The limit.
         max: usize,
     },
+    /// Zeros in the property block look like a part that never reached the disk.
+    #[error("message properties hold {bytes} zero bytes in a row, {max} are allowed")]
+    PropertiesZeros {
+        /// Their number.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The topic is too long.
     #[error("topic is {bytes} bytes, {max} are allowed")]
     TopicTooLong {

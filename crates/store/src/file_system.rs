@@ -78,6 +78,11 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the operating system says.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// Makes everything durable that was changed on the file system that holds `path`, by whomever.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn sync_all(&self, path: &Path) -> io::Result<()>;
     /// Lists a directory, sorted by name.
     ///
     /// # Errors
@@ -211,6 +216,10 @@ impl FileSystem for RealFileSystem {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
+    }
+
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(path)?)?)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {

@@ -272,7 +272,7 @@ impl QueueFlusher {
             tracing::info!("consume queue can be written again");
         }
 
-        state.unsynced.sort_unstable_by_key(|queue| Arc::as_ptr(queue) as usize);
+        state.unsynced.sort_unstable_by_key(|queue| queue.number);
         state.unsynced.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let least_bytes = config.flush_consume_queue_least_pages * PAGE_BYTES;
         let mut left = Vec::new();

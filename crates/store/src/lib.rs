@@ -10,6 +10,8 @@ mod commit;
 mod commit_log;
 pub mod config;
 pub mod consume_queue;
+mod deleted_topics;
+mod directory;
 mod dispatch;
 pub mod error;
 pub mod file_system;

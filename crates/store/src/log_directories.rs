@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::StoreConfig;
+use crate::directory::make_directory;
 use crate::error::StoreError;
 use crate::file_system::FileSystem;
 
@@ -76,11 +77,16 @@ impl LogDirectories {
 
     /// Makes directories of a log that has none yet. Once one directory exists, another that is
     /// missing may be a disk that is not mounted: going on without its files would lose the
-    /// messages in them.
+    /// messages in them. In a new store, one that never came to open its log, it is one that a
+    /// crash of the first start left unmade.
     ///
     /// # Errors
     /// [`StoreError::MissingDirectory`] names it; or what the operating system says.
-    pub(crate) fn make(&self, file_system: &dyn FileSystem) -> Result<(), StoreError> {
+    pub(crate) fn make(
+        &self,
+        file_system: &dyn FileSystem,
+        is_new_store: bool,
+    ) -> Result<(), StoreError> {
         let exists = |directory: &Arc<LogDirectory>| {
             let path = directory.path();
             file_system.exists(path).map_err(StoreError::io("look for", path))
@@ -91,7 +97,7 @@ impl LogDirectories {
                 missing.push(directory);
             }
         }
-        let is_first_start = missing.len() == self.all().count();
+        let is_first_start = is_new_store || missing.len() == self.all().count();
         let refused = |directory: &&&Arc<LogDirectory>| directory.is_read_only || !is_first_start;
         if let Some(directory) = missing.iter().find(refused) {
             let key = if directory.is_read_only() {
@@ -101,9 +107,8 @@ impl LogDirectories {
             };
             return Err(StoreError::MissingDirectory { path: directory.path.clone(), key });
         }
-        for directory in missing {
-            let path = directory.path();
-            file_system.create_directory(path).map_err(StoreError::io("create directory", path))?;
+        for directory in &self.writable {
+            make_directory(file_system, directory.path())?;
         }
         Ok(())
     }
@@ -167,7 +172,7 @@ mod tests {
         let path = |name: &str| root.path().join(name).display().to_string();
         let (a, b, r) = (path("a"), path("b"), path("r"));
         let make = |writable: &[&str], read_only: &[&str]| {
-            directories(writable, read_only).make(&RealFileSystem)
+            directories(writable, read_only).make(&RealFileSystem, false)
         };
         let error = make(&[&a, &b], &[&r]).unwrap_err().to_string();
         assert!(error.contains(&r) && error.contains("readOnlyCommitLogStorePaths"), "{error}");

@@ -5,12 +5,13 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::consume_queue::{ConsumeQueue, QueueFiles};
+use crate::directory::make_directory;
 use crate::error::StoreError;
 
 /// Queues of one topic.
@@ -34,6 +35,8 @@ pub(crate) const TOPIC_BYTES_MAX: usize = 255;
 pub(crate) struct QueueTable {
     files: Arc<QueueFiles>,
     topics: RwLock<HashMap<Arc<str>, TopicQueues>>,
+    /// Number of the next queue that is made.
+    next_number: AtomicU64,
     /// Queues with entries that are not in their files yet.
     unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
 }
@@ -43,6 +46,7 @@ impl QueueTable {
         QueueTable {
             files: Arc::new(files),
             topics: RwLock::default(),
+            next_number: AtomicU64::new(0),
             unwritten: Mutex::default(),
         }
     }
@@ -64,7 +68,8 @@ impl QueueTable {
         };
         let queues = topics.entry(Arc::clone(&name)).or_default();
         let queue = queues.entry(queue_id).or_insert_with(|| {
-            Arc::new(ConsumeQueue::new(name, queue_id, Arc::clone(&self.files)))
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            Arc::new(ConsumeQueue::new(name, queue_id, number, Arc::clone(&self.files)))
         });
         Arc::clone(queue)
     }
@@ -85,9 +90,12 @@ impl QueueTable {
         topics
     }
 
-    /// Every queue.
+    /// Every queue, in the order in which they were made.
     pub(crate) fn snapshot(&self) -> Vec<Arc<ConsumeQueue>> {
-        self.topics.read().values().flat_map(|queues| queues.values().cloned()).collect()
+        let mut queues: Vec<_> =
+            self.topics.read().values().flat_map(|queues| queues.values().cloned()).collect();
+        queues.sort_unstable_by_key(|queue| queue.number);
+        queues
     }
 
     /// Notes that a queue has entries in memory.
@@ -108,22 +116,62 @@ impl QueueTable {
     }
 
     /// Takes a topic out and removes its files. The caller holds the append lock, so that no
-    /// message is on its way into one of the queues.
+    /// message is on its way into one of the queues. False if there was neither.
     pub(crate) fn remove_topic(&self, topic: &str) -> Result<bool, StoreError> {
-        let Some(queues) = self.topics.write().remove(topic) else { return Ok(false) };
-        for queue in queues.values() {
+        if !is_directory_name(topic) {
+            return Ok(false);
+        }
+        let queues = self.topics.write().remove(topic);
+        let existed = queues.is_some();
+        for queue in queues.iter().flat_map(|queues| queues.values()) {
             queue.set_removed();
         }
+        // Also without queues: an earlier attempt may have been stopped halfway.
         let file_system = &self.files.file_system;
         let directory = self.files.topic_directory(topic);
         match file_system.remove_directory(&directory) {
             Ok(()) => file_system
                 .sync_directory(&self.files.directory)
                 .map_err(StoreError::io("sync directory", &self.files.directory))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(existed),
             Err(error) => return Err(StoreError::io("remove directory", &directory)(error)),
         }
         Ok(true)
+    }
+
+    /// Takes out the queues of a topic whose records all lie in front of `end`. For recovery: the
+    /// topic was deleted then, and its files were not removed to the last.
+    pub(crate) fn remove_queues_in_front_of(
+        &self,
+        topic: &str,
+        end: i64,
+    ) -> Result<(), StoreError> {
+        // One without entries is built anew from what the log holds of a new topic of that name.
+        let is_old = |queue: &ConsumeQueue| (1..=end).contains(&queue.max_physical());
+        let queues: Vec<_> = {
+            let topics = self.topics.read();
+            topics.get(topic).into_iter().flat_map(TopicQueues::values).cloned().collect()
+        };
+        if queues.iter().all(|queue| is_old(queue)) {
+            return self.remove_topic(topic).map(drop);
+        }
+        for queue in queues.iter().filter(|queue| is_old(queue)) {
+            queue.clear()?;
+            queue.remove_empty_directory()?;
+            self.forget(queue);
+        }
+        Ok(())
+    }
+
+    /// Takes out a queue that has neither entries nor files.
+    pub(crate) fn forget(&self, queue: &ConsumeQueue) {
+        let mut topics = self.topics.write();
+        if let Some(queues) = topics.get_mut(queue.topic()) {
+            queues.remove(&queue.queue_id());
+            if queues.is_empty() {
+                topics.remove(queue.topic());
+            }
+        }
     }
 
     /// Opens every `<topic>/<queue id>` directory. Returns what is no such thing, and the queues
@@ -132,7 +180,7 @@ impl QueueTable {
         let mut loaded = LoadedTable::default();
         let file_system = &self.files.file_system;
         let root = &self.files.directory;
-        file_system.create_directory(root).map_err(StoreError::io("create directory", root))?;
+        make_directory(&**file_system, root)?;
         for topic in file_system.list(root).map_err(StoreError::io("list", root))? {
             let directory = root.join(&topic.name);
             // A name that is not UTF-8 was listed with replacements and leads nowhere.

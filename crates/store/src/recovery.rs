@@ -7,22 +7,27 @@
 //! be taken for messages later. Queues are then brought to agree with the log; one that lacks
 //! entries is built anew from the whole log.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::HashMap;
 use rocketmq_protocol::message::record::{self, LogItem, MessageRecord};
 
 use crate::checkpoint::Checkpoint;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
 use crate::consume_queue::{ConsumeQueue, Pushed};
+use crate::deleted_topics::DeletedTopics;
 use crate::dispatch::{Dispatch, Dispatcher};
 use crate::error::StoreError;
+use crate::file_system::FileSystem;
 use crate::mapped_file_queue::MappedFile;
 use crate::queue_table::{self, QueueTable};
+
+/// What a disk writes as a whole, at least.
+pub(crate) const SECTOR_BYTES: usize = 512;
 
 /// What opening a directory found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,10 +108,12 @@ struct End {
 /// Everything that recovery works on.
 pub(crate) struct Recovery<'a> {
     pub(crate) config: &'a StoreConfig,
+    pub(crate) file_system: &'a dyn FileSystem,
     pub(crate) log: &'a CommitLog,
     pub(crate) table: &'a QueueTable,
     pub(crate) dispatcher: &'a Dispatcher,
     pub(crate) checkpoint: &'a Checkpoint,
+    pub(crate) deleted_topics: &'a DeletedTopics,
 }
 
 impl Recovery<'_> {
@@ -122,8 +129,9 @@ impl Recovery<'_> {
     ) -> Result<(), StoreError> {
         let started = Instant::now();
         let files = self.log.files.snapshot();
+        let mut changed = !report.clean;
         report.files = files.len();
-        let mut incomplete: HashMap<usize, Arc<ConsumeQueue>> = HashMap::default();
+        let mut incomplete = Incomplete::default();
         let mut end = End { position: 0, timestamp_ms: 0, reason: None };
         if files.is_empty() {
             // Nothing that queues could speak of.
@@ -133,6 +141,10 @@ impl Recovery<'_> {
         } else {
             if !report.clean {
                 self.drop_entries_the_log_denies(&files)?;
+            }
+            for (topic, end) in self.deleted_topics.all() {
+                self.table.remove_queues_in_front_of(&topic, end)?;
+                changed = true;
             }
             let queues_reach = self.table.snapshot().iter().map(|queue| queue.max_physical()).max();
             let queues_reach = queues_reach.unwrap_or(0);
@@ -144,13 +156,23 @@ impl Recovery<'_> {
                 file.publish(file.end_offset());
             }
             for queue in empty {
-                incomplete.insert(Arc::as_ptr(&queue) as usize, queue);
+                incomplete.insert(queue.number, queue);
+            }
+            if !report.clean {
+                for queue in self.table.snapshot() {
+                    if queue.may_lack_front(files[0].base_offset() as i64)? {
+                        incomplete.insert(queue.number, queue);
+                    }
+                }
             }
             end = self.walk(&files[start..], report, &mut incomplete)?;
             self.cut(&files[start..], &end, report)?;
             for queue in self.table.snapshot() {
+                let max_offset = queue.max_offset();
                 queue.cut_behind_log(end.position as i64)?;
+                changed |= queue.max_offset() < max_offset;
             }
+            changed |= !incomplete.is_empty();
             self.rebuild(&files, incomplete, end.position, report)?;
         }
         let log_start = self.log.files.first().map_or(end.position, |file| file.base_offset());
@@ -162,6 +184,10 @@ impl Recovery<'_> {
             // Otherwise the walk would count as memory of the process.
             file.mapping().release_pages();
         }
+        if changed {
+            self.sync_all()?;
+        }
+        self.deleted_topics.settle(log_start as i64, end.position as i64, report.clean)?;
         self.log.begin_at(end.position, end.timestamp_ms);
         self.dispatcher.publish(&self.dispatcher.turn(), end.position as i64);
         report.files = self.log.files.len();
@@ -215,12 +241,23 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// Makes all that the store's directories hold durable. What a run that was killed, and this
+    /// recovery, did to files and names may be in the page cache alone; from now on the checkpoint
+    /// and a clean end vouch for it. One call for each disk, however many queues there are.
+    fn sync_all(&self) -> Result<(), StoreError> {
+        let log = self.log.files.directories().writable().iter().map(|directory| directory.path());
+        for path in log.chain([&*self.config.root_dir]) {
+            self.file_system.sync_all(path).map_err(StoreError::io("sync all of", path))?;
+        }
+        Ok(())
+    }
+
     /// Verifies records from the first of `files` on and dispatches each.
     fn walk(
         &self,
         files: &[Arc<MappedFile>],
         report: &mut RecoveryReport,
-        incomplete: &mut HashMap<usize, Arc<ConsumeQueue>>,
+        incomplete: &mut Incomplete,
     ) -> Result<End, StoreError> {
         let first = files.first().map_or(0, |file| file.base_offset());
         let mut end = End { position: first, timestamp_ms: 0, reason: None };
@@ -230,7 +267,7 @@ impl Recovery<'_> {
             end.position = file.base_offset();
             loop {
                 let bytes = file.published_from(end.position).unwrap_or(&[]);
-                match self.verify(bytes, end.position) {
+                match self.verify(bytes, end.position, file.base_offset()) {
                     Ok(Step::Record(record)) => {
                         self.dispatch(&record, report, incomplete)?;
                         report.records_walked += 1;
@@ -257,8 +294,14 @@ impl Recovery<'_> {
         Ok(end)
     }
 
-    /// What stands at `position`, of which `bytes` are the rest of the file.
-    fn verify<'b>(&self, bytes: &'b [u8], position: u64) -> Result<Step<'b>, String> {
+    /// What stands at `position`, of which `bytes` are the rest of the file that begins at
+    /// `file_start`.
+    fn verify<'b>(
+        &self,
+        bytes: &'b [u8],
+        position: u64,
+        file_start: u64,
+    ) -> Result<Step<'b>, String> {
         // A file that ends without a blank can only be one that is filled to the last byte.
         if bytes.is_empty() {
             return Ok(Step::NextFile);
@@ -279,10 +322,11 @@ impl Recovery<'_> {
         if record.queue_offset < 0 {
             return Err(format!("record says queue offset {}", record.queue_offset));
         }
-        // The CRC covers the body alone. What was torn off behind it reads as zeros, to the last
-        // byte of the record; `append` sees to it that no sound property block ends so.
-        if record.properties.last() == Some(&0) {
-            return Err("properties end in a zero byte, so the record is torn".to_owned());
+        // The CRC covers the body alone. What was lost behind it reads as zeros, whole sectors or
+        // all to the last byte of the record; `append` sees to it that no sound block looks so.
+        let properties_at = position - file_start + (record.size - record.properties.len()) as u64;
+        if record.properties.last() == Some(&0) || lacks_sector(record.properties, properties_at) {
+            return Err("properties hold zeros where they cannot, so the record is torn".to_owned());
         }
         if self.config.check_crc_on_recover && !record.body_matches_crc() {
             return Err(format!("body does not match its CRC {:#010x}", record.body_crc));
@@ -294,19 +338,19 @@ impl Recovery<'_> {
         &self,
         record: &MessageRecord<'_>,
         report: &mut RecoveryReport,
-        incomplete: &mut HashMap<usize, Arc<ConsumeQueue>>,
+        incomplete: &mut Incomplete,
     ) -> Result<(), StoreError> {
         let Some((queue, dispatch)) = self.destination(record, report) else { return Ok(()) };
         match self.dispatcher.dispatch(&queue, &dispatch)? {
             Some(Pushed::Gap { .. }) => {
-                incomplete.insert(Arc::as_ptr(&queue) as usize, queue);
+                incomplete.insert(queue.number, queue);
             }
             Some(Pushed::Added | Pushed::Restarted) => {
                 report.entries_added += 1;
                 // A queue that was empty and does not begin with its first message may be one
                 // whose files are gone.
                 if dispatch.queue_offset > 0 && queue.min_offset() == dispatch.queue_offset {
-                    incomplete.insert(Arc::as_ptr(&queue) as usize, queue);
+                    incomplete.insert(queue.number, queue);
                 }
             }
             Some(Pushed::Known) | None => {}
@@ -321,6 +365,9 @@ impl Recovery<'_> {
     ) -> Option<(Arc<ConsumeQueue>, Dispatch)> {
         let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
         if record::sys_flag::is_outside_queues(dispatch.sys_flag) {
+            return None;
+        }
+        if self.deleted_topics.holds(record.topic, record.physical_offset) {
             return None;
         }
         if record.queue_id < 0 || !queue_table::is_directory_name(record.topic) {
@@ -368,7 +415,6 @@ impl Recovery<'_> {
             }
         }
         self.log.files.remove_behind(end.position)?;
-        // What a crash of the process left in the page cache becomes durable here.
         for file in files {
             if file.base_offset() <= end.position && !file.is_read_only() {
                 file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
@@ -381,7 +427,7 @@ impl Recovery<'_> {
     fn rebuild(
         &self,
         files: &[Arc<MappedFile>],
-        incomplete: HashMap<usize, Arc<ConsumeQueue>>,
+        incomplete: Incomplete,
         end: u64,
         report: &mut RecoveryReport,
     ) -> Result<(), StoreError> {
@@ -399,10 +445,12 @@ impl Recovery<'_> {
                 // damaged all the same, its rest is left out.
                 let Ok(LogItem::Record(record)) = record::decode_log_item(bytes) else { break };
                 position += record.size as u64;
+                if self.deleted_topics.holds(record.topic, record.physical_offset) {
+                    continue;
+                }
                 // Only queues that exist: a topic deleted long ago must not come back.
                 let queue = self.table.find(record.topic, record.queue_id);
-                let Some(queue) =
-                    queue.filter(|queue| incomplete.contains_key(&(Arc::as_ptr(queue) as usize)))
+                let Some(queue) = queue.filter(|queue| incomplete.contains_key(&queue.number))
                 else {
                     continue;
                 };
@@ -429,11 +477,15 @@ impl Recovery<'_> {
         }
         for queue in incomplete.values().filter(|queue| queue.max_offset() == 0) {
             queue.remove_empty_directory()?;
+            self.table.forget(queue);
         }
         report.queues_rebuilt = incomplete.values().filter(|queue| queue.max_offset() > 0).count();
         Ok(())
     }
 }
+
+/// Queues that lack entries, by number.
+type Incomplete = BTreeMap<u64, Arc<ConsumeQueue>>;
 
 enum Step<'a> {
     Record(MessageRecord<'a>),
@@ -446,6 +498,18 @@ enum Step<'a> {
 fn start_at(files: &[Arc<MappedFile>], queues_reach: i64) -> usize {
     let reach = u64::try_from(queues_reach).unwrap_or(0);
     files.iter().rposition(|file| file.base_offset() <= reach).unwrap_or(0)
+}
+
+/// Whether a property block, which begins at byte `at` of its file, has nothing but zeros in one of
+/// the sectors that it lies in.
+fn lacks_sector(properties: &[u8], at: u64) -> bool {
+    // A remainder of the sector's length fits.
+    let in_first = SECTOR_BYTES - (at % SECTOR_BYTES as u64) as usize;
+    let (first, rest) = properties.split_at(in_first.min(properties.len()));
+    std::iter::once(first)
+        .filter(|part| !part.is_empty())
+        .chain(rest.chunks(SECTOR_BYTES))
+        .any(|part| part.iter().all(|byte| *byte == 0))
 }
 
 /// Reads the first record of a file, if it begins with one.

@@ -12,6 +12,7 @@ use crate::config::StoreConfig;
 use crate::error::{Refusal, StoreError};
 use crate::file_system::FileSystem;
 use crate::log_directories::LogDirectories;
+use crate::mapped_file_queue::MappedFile;
 use crate::writability::Writability;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -90,7 +91,8 @@ pub(crate) fn remove_old_files(
     manual: bool,
     mut pause: impl FnMut(Duration) -> bool,
 ) -> Result<usize, StoreError> {
-    let Parts { config, environment, log, table, .. } = parts;
+    follow_log_start(parts)?;
+    let Parts { config, environment, log, .. } = parts;
     let clock = &*environment.clock;
     let over = |percent: u32| used * 100.0 > f64::from(percent);
     let forcibly = config.clean_file_forcibly && over(config.disk_space_clean_forcibly_percent);
@@ -103,15 +105,22 @@ pub(crate) fn remove_old_files(
     let reserved_ms =
         i64::try_from(config.file_reserved_hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
     let now_ms = clock.now_ms();
+    let may_go = |file: &MappedFile| {
+        forcibly
+            || file
+                .file()
+                .modified_ms()
+                .is_ok_and(|modified_ms| modified_ms.saturating_add(reserved_ms) < now_ms)
+    };
+    if log.files.len() < 2 || !log.files.first().is_some_and(|file| may_go(&file)) {
+        return Ok(0);
+    }
+    // A queue whose messages are all gone from the log cannot be built anew: where it goes on is
+    // known to its own files alone.
+    parts.flush_queues(true)?;
     let mut removed = 0;
     while removed < config.delete_file_batch_max {
-        let gone = log.files.remove_first(|file| {
-            forcibly
-                || file
-                    .file()
-                    .modified_ms()
-                    .is_ok_and(|modified_ms| modified_ms.saturating_add(reserved_ms) < now_ms)
-        })?;
+        let gone = log.files.remove_first(may_go)?;
         let Some(gone) = gone else { break };
         removed += 1;
         let path = gone.path().display();
@@ -125,11 +134,29 @@ pub(crate) fn remove_old_files(
             break;
         }
     }
-    if removed > 0 {
-        let log_start = log.min_offset();
-        for queue in table.snapshot() {
-            queue.follow_log_start(log_start)?;
+    follow_log_start(parts)?;
+    Ok(removed)
+}
+
+/// Has the queues follow the log's minimum, if it moved since they last did. A queue that fails
+/// does not keep the others back, and is tried again next time.
+fn follow_log_start(parts: &Parts) -> Result<(), StoreError> {
+    let log_start = parts.log.min_offset();
+    let mut followed = parts.queues_follow.lock();
+    if *followed >= log_start {
+        return Ok(());
+    }
+    let mut failure = None;
+    for queue in parts.table.snapshot() {
+        if let Err(error) = queue.follow_log_start(log_start) {
+            failure.get_or_insert(error);
         }
     }
-    Ok(removed)
+    match failure {
+        Some(error) => Err(error),
+        None => {
+            *followed = log_start;
+            Ok(())
+        }
+    }
 }

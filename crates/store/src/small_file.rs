@@ -7,6 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::directory::make_directory;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode};
 
@@ -25,11 +26,7 @@ pub fn write_small_file(
     bytes: &[u8],
 ) -> Result<(), StoreError> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    if !file_system.exists(directory).map_err(StoreError::io("look for", directory))? {
-        file_system
-            .create_directory(directory)
-            .map_err(StoreError::io("create directory", directory))?;
-    }
+    make_directory(file_system, directory)?;
     let temporary = sibling(path, ".tmp");
     let file = file_system
         .open(&temporary, OpenMode::Empty)

@@ -18,6 +18,8 @@ use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
 use crate::consume_queue::{QueueFiles, Unit};
+use crate::deleted_topics::DeletedTopics;
+use crate::directory::make_directory;
 use crate::dispatch::{Arrival, ArrivalListener, Dispatch, Dispatcher};
 use crate::error::{AppendError, Refusal, StoreError};
 use crate::file_system::{FileSystem, RealFileSystem};
@@ -96,15 +98,16 @@ impl Store {
     ) -> Result<(Arc<Store>, RecoveryReport), StoreError> {
         let config = config.validated()?;
         let file_system = &*environment.file_system;
-        file_system
-            .create_directory(&config.root_dir)
-            .map_err(StoreError::io("create directory", &config.root_dir))?;
+        make_directory(file_system, &config.root_dir)?;
         let lock = DirectoryLock::take(file_system, &config.root_dir)?;
-        LogDirectories::of(&config).make(file_system)?;
+        let is_new = !Checkpoint::exists(file_system, &config.root_dir)?;
+        LogDirectories::of(&config).make(file_system, is_new)?;
         let abort = AbortFile::new(&config.root_dir);
         let mut report =
             RecoveryReport { clean: !abort.exists(file_system)?, ..RecoveryReport::default() };
         let checkpoint = Checkpoint::open(file_system, &config.root_dir)?;
+        let deleted_topics =
+            DeletedTopics::open(Arc::clone(&environment.file_system), &config.root_dir)?;
         let log = CommitLog::new(
             MappedFileQueue::new(Arc::clone(&environment.file_system), &config),
             config.write_buffer_bytes_max(),
@@ -125,10 +128,12 @@ impl Store {
         let dispatcher = Dispatcher::new(Arc::clone(&table));
         let recovery = Recovery {
             config: &config,
+            file_system,
             log: &log,
             table: &table,
             dispatcher: &dispatcher,
             checkpoint: &checkpoint,
+            deleted_topics: &deleted_topics,
         };
         recovery.run(&mut report, loaded.empty)?;
 
@@ -141,6 +146,7 @@ impl Store {
             listener: RwLock::default(),
             writability: Writability::default(),
             disk_used_percent: Mutex::new(0.0),
+            queues_follow: Mutex::new(report.log_start),
             stop: Stop::default(),
             config,
             environment,
@@ -148,6 +154,7 @@ impl Store {
             table,
             dispatcher,
             checkpoint,
+            deleted_topics,
         });
         // Recovery synced what it found.
         parts.flusher.begin_at(report.log_end);
@@ -227,6 +234,7 @@ impl Store {
         let result = self.parts.log.append(&mut appender, batch, now_ms, &self.parts.writability);
         let uncommitted_bytes = self.parts.log.uncommitted_bytes(&appender);
         let turn = self.parts.dispatcher.turn();
+        let written = self.written().0;
         drop(appender);
         if self.parts.config.transient_store_pool_enable {
             // Only what a full buffer or file made it commit is in the log yet.
@@ -236,10 +244,8 @@ impl Store {
         }
 
         let AppendBatch { entries, arrivals, appended, .. } = batch;
-        let mut end = None;
         for entry in &mut entries[..*appended] {
             let placed = entry.result;
-            end = Some(placed.physical_offset + placed.bytes as i64);
             let Some(queue) = entry.queue.take() else { continue };
             let tags_code = entry
                 .tags_code
@@ -268,9 +274,8 @@ impl Store {
                 store_timestamp_ms: placed.store_timestamp_ms,
             });
         }
-        if let Some(end) = end {
-            self.parts.dispatcher.publish(&turn, end);
-        }
+        // Also without a message: the blank at the end of a file may have been written.
+        self.parts.dispatcher.publish(&turn, written);
         result
     }
 
@@ -409,11 +414,12 @@ impl Store {
         self.parts.table.topics()
     }
 
-    /// Removes the queues of a topic, with their files and offsets. Its messages stay in the log
-    /// until that is removed, but nobody finds them by queue. False if there was no such topic.
+    /// Removes the queues of a topic, with their files and offsets, durably. Its messages stay in
+    /// the log until that is removed, but nobody finds them by queue. False if there was no such
+    /// topic.
     ///
     /// # Errors
-    /// What the operating system says; the queues are gone from memory all the same.
+    /// What the operating system says. The topic may be gone or not; delete it again.
     pub fn delete_topic(&self, topic: &str) -> Result<bool, StoreError> {
         // No message is on its way into one of the queues while both are held.
         let mut appender = self.parts.log.lock();
@@ -423,7 +429,7 @@ impl Store {
         let mut arrivals = Vec::new();
         self.parts.dispatch_committed(&turn, &mut arrivals);
         let removed = match committed {
-            Ok(()) => self.parts.table.remove_topic(topic),
+            Ok(()) => self.remove_topic(topic),
             Err(error) => {
                 let error = std::io::Error::other(error.to_string());
                 Err(StoreError::io("commit the log in", &self.parts.config.root_dir)(error))
@@ -432,6 +438,16 @@ impl Store {
         drop((turn, appender));
         self.parts.tell(&arrivals);
         removed
+    }
+
+    /// For the holder of the append lock.
+    fn remove_topic(&self, topic: &str) -> Result<bool, StoreError> {
+        if !self.parts.table.queue_ids(topic).is_empty() {
+            // First of all: whatever happens next, recovery does not bring it back.
+            let log_start = self.min_physical_offset();
+            self.parts.deleted_topics.add(topic, self.written().0, log_start)?;
+        }
+        self.parts.table.remove_topic(topic)
     }
 
     /// Where the log begins.

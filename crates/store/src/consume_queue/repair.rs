@@ -33,6 +33,15 @@ impl ConsumeQueue {
             file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
             found.pop();
         }
+        if !clean {
+            // A crash can keep the name of a file and lose its length, also of one that is not the
+            // last. Without it the queue has a gap and ends there.
+            for &(base, _) in found.iter().filter(|(_, bytes)| *bytes == 0) {
+                let path = directory.join(file_name(base));
+                file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            }
+            found.retain(|(_, bytes)| *bytes > 0);
+        }
         let mut state = self.state.lock();
         *state = State::default();
         for (base, bytes) in found {
@@ -185,6 +194,21 @@ impl ConsumeQueue {
                 .map_err(StoreError::io("remove directory", &directory))?;
         }
         Ok(())
+    }
+
+    /// Whether the queue's first files seem to be missing: it does not begin with its first message,
+    /// and the one that it begins with is still in the log, which begins at `log_start`. Removal of
+    /// old files leaves that behind only if a file of the queue happens to begin just there.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn may_lack_front(&self, log_start: i64) -> Result<bool, StoreError> {
+        let min = self.min_offset();
+        if min == 0 || min == self.max_offset() {
+            return Ok(false);
+        }
+        let first = self.unit(min)?;
+        Ok(first.is_some_and(|unit| !unit.is_filler() && unit.physical_offset >= log_start))
     }
 
     /// Drops entries whose records do not lie in front of `log_end`.

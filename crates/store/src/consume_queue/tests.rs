@@ -10,7 +10,7 @@ fn queue(directory: &Path) -> ConsumeQueue {
         directory: directory.join("consumequeue"),
         file_bytes: 160,
     };
-    ConsumeQueue::new("Orders".into(), 3, Arc::new(files))
+    ConsumeQueue::new("Orders".into(), 3, 0, Arc::new(files))
 }
 
 fn unit(n: i64) -> Unit {

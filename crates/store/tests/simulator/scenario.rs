@@ -1,0 +1,467 @@
+//! One run: operations chosen by the seed, crashes, starts, and a look at the store after each.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rocketmq_protocol::message::batch;
+use rocketmq_store::clock::ManualClock;
+use rocketmq_store::{DurableOutcome, Environment, Refusal, Store, StoreConfig};
+
+use super::Summary;
+use super::disk::SimulatedDisk;
+use super::message::{self, Spec, TOPICS};
+use super::metadata::Metadata;
+use super::model::{Message, Model, Moment};
+use super::random::Random;
+
+/// 2024-01-01, midnight.
+const BEGIN_MS: i64 = 1_704_067_200_000;
+const HOUR_MS: i64 = 3_600_000;
+
+pub struct Scenario {
+    random: Random,
+    pub disk: SimulatedDisk,
+    clock: Arc<ManualClock>,
+    config: StoreConfig,
+    model: Model,
+    metadata: Vec<Metadata>,
+    store: Option<Arc<Store>>,
+    /// Whether the directory was left by a shutdown that succeeded.
+    shut_down: bool,
+    /// Whether a shutdown was begun since the last start, or no start ever succeeded.
+    maybe_clean: bool,
+    pub summary: Summary,
+}
+
+impl Scenario {
+    pub fn new(mut random: Random, traced: bool) -> Scenario {
+        let clock = Arc::new(ManualClock::new(BEGIN_MS));
+        let disk = SimulatedDisk::new(random.fork(), Arc::clone(&clock), traced);
+        let root = PathBuf::from(random.pick(&["/store", "/data/rocketmq/store"]));
+        let mut config = StoreConfig::new(&root);
+        if random.percent(20) {
+            config.commit_log_dirs = vec![PathBuf::from("/fast/commitlog")];
+        } else if random.percent(20) {
+            config.commit_log_dirs =
+                vec![root.join("commitlog"), PathBuf::from("/other/commitlog")];
+        }
+        config.commit_log_file_bytes = random.pick(&[4096, 4096, 8192, 16_384]);
+        config.consume_queue_file_bytes = random.pick(&[160, 400, 1000]);
+        config.message_bytes_max = 2048;
+        config.flush_consume_queue_least_pages = random.pick(&[0, 0, 2]);
+        config.flush_consume_queue_thorough_interval_ms = u64::MAX;
+        config.delete_commit_log_files_interval_ms = 0;
+        config.delete_file_batch_max = random.pick(&[1, 2, 10]);
+        let metadata = ["topics.json", "consumerOffset.json"]
+            .map(|name| Metadata::new(root.join("config").join(name)));
+        Scenario {
+            random,
+            disk,
+            clock,
+            config,
+            model: Model::default(),
+            metadata: metadata.into(),
+            store: None,
+            shut_down: false,
+            maybe_clean: true,
+            summary: Summary::default(),
+        }
+    }
+
+    pub fn run(&mut self) -> Result<(), String> {
+        self.disk.note(|| {
+            format!(
+                "settings: log in {:?} files of {}, queue files of {}, queue pages {}",
+                self.config.commit_log_dirs,
+                self.config.commit_log_file_bytes,
+                self.config.consume_queue_file_bytes,
+                self.config.flush_consume_queue_least_pages,
+            )
+        });
+        self.start(0)?;
+        let operations = self.random.between(5, 60);
+        for _ in 0..operations {
+            self.summary.operations += 1;
+            self.operate()?;
+            if self.disk.is_off() {
+                self.lose_power()?;
+            } else if self.disk.heal() {
+                self.summary.failed_calls += 1;
+                self.after_failure()?;
+            }
+        }
+        self.look()?;
+        self.lose_power()
+    }
+
+    fn store(&self) -> Arc<Store> {
+        Arc::clone(self.store.as_ref().expect("the store is open between operations"))
+    }
+
+    fn note(&self, text: impl FnOnce() -> String) {
+        self.disk.note(text);
+    }
+
+    fn operate(&mut self) -> Result<(), String> {
+        match self.random.below(100) {
+            0..40 => self.append(),
+            40..50 => self.append_client_batch(),
+            50..58 => self.flush(),
+            58..66 => self.tick(),
+            66..70 => self.remove_old_files(),
+            70..73 => self.delete_topic(),
+            73..77 => self.write_metadata(),
+            77..80 => {
+                let by_ms = self.random.pick(&[1, 50, 5_000, 2 * HOUR_MS, -1_000, -3 * HOUR_MS]);
+                self.note(|| format!("clock moves by {by_ms} ms"));
+                self.clock.advance(by_ms);
+                Ok(())
+            }
+            80..82 => self.shut_down(),
+            82..85 => self.kill_process(),
+            85..87 => self.lose_power(),
+            87..95 => {
+                let after = self.random.between(1, 40);
+                self.note(|| format!("power will go at change {after} from now"));
+                self.disk.cut_after(after);
+                Ok(())
+            }
+            95..97 => {
+                let (after, lasting) = (self.random.between(1, 30), self.random.percent(30));
+                self.note(|| format!("call {after} from now fails, lasting {lasting}"));
+                self.disk.fail_after(after, lasting);
+                Ok(())
+            }
+            _ => self.look(),
+        }
+    }
+
+    /// Whether an error is what the run itself brought about.
+    fn is_expected(&self, error: &dyn std::fmt::Display) -> Result<(), String> {
+        self.note(|| format!("    -> {error}"));
+        let refused = self.store.as_ref().is_some_and(|store| store.writable().is_err());
+        if self.disk.is_off() || self.disk.has_failed() || refused {
+            return Ok(());
+        }
+        Err(format!("failed without a reason: {error}"))
+    }
+
+    fn new_spec(&mut self, body_max: u64, queue: Option<(usize, i32)>) -> (u64, Spec) {
+        let (topic, queue_id) =
+            queue.unwrap_or_else(|| (self.random.below(4) as usize, self.random.below(2) as i32));
+        let padding_bytes =
+            if self.random.percent(15) { self.random.below(1300) as usize } else { 0 };
+        let body_bytes = 8 + self.random.below(body_max) as usize;
+        let spec = Spec { topic, queue_id, body_bytes, padding_bytes };
+        self.model.specs.push(spec);
+        (self.model.specs.len() as u64 - 1, spec)
+    }
+
+    fn append(&mut self) -> Result<(), String> {
+        let count = if self.random.percent(50) { 1 } else { self.random.between(2, 8) };
+        let body_max = self.random.pick(&[20, 200, 1_300]);
+        let store = self.store();
+        let mut batch = store.new_batch();
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            let (id, spec) = self.new_spec(body_max, None);
+            let (body, properties) = (spec.body(id), spec.properties(id));
+            let pushed = batch.push(&message::new_message(&spec, &body, &[&properties]));
+            pushed.map_err(|error| error.to_string())?;
+            ids.push(id);
+        }
+        self.finish_append(&store, batch, &ids)
+    }
+
+    fn append_client_batch(&mut self) -> Result<(), String> {
+        let count = self.random.between(1, 6);
+        let queue = (self.random.below(4) as usize, self.random.below(2) as i32);
+        let store = self.store();
+        let mut body = Vec::new();
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            let (id, mut spec) = self.new_spec(150, Some(queue));
+            spec.padding_bytes = spec.padding_bytes.min(100);
+            self.model.specs[id as usize] = spec;
+            let part = batch::BatchMessage {
+                flag: 0,
+                body: &spec.body(id),
+                properties: &spec.properties(id),
+            };
+            batch::encode(&mut body, &part).map_err(|error| error.to_string())?;
+            ids.push(id);
+        }
+        let common = self.model.specs[ids[0] as usize];
+        let mut batch = store.new_batch();
+        let pushed = batch.push_batch(&message::new_message(&common, b"", &[]), &body);
+        pushed.map_err(|error| error.to_string())?;
+        self.finish_append(&store, batch, &ids)
+    }
+
+    fn finish_append(
+        &mut self,
+        store: &Store,
+        mut batch: rocketmq_store::AppendBatch,
+        ids: &[u64],
+    ) -> Result<(), String> {
+        let outcome = store.append(&mut batch);
+        let mut taken = 0;
+        for (index, id) in ids.iter().enumerate() {
+            let Ok(placed) = batch.result(index) else { break };
+            taken += 1;
+            let spec = self.model.specs[*id as usize];
+            let list = self.model.queues.entry((spec.topic, spec.queue_id)).or_default();
+            if placed.queue_offset != list.len() as i64 {
+                return Err(format!(
+                    "{}-{}: message {id} got queue offset {}, {} is next",
+                    TOPICS[spec.topic],
+                    spec.queue_id,
+                    placed.queue_offset,
+                    list.len()
+                ));
+            }
+            list.push(Message {
+                id: *id,
+                physical_offset: placed.physical_offset,
+                end: placed.physical_offset + placed.bytes as i64,
+                store_timestamp_ms: placed.store_timestamp_ms,
+            });
+        }
+        self.summary.messages += taken as u64;
+        let physical = batch.result(0).map(|placed| placed.physical_offset);
+        self.note(|| format!("append messages {ids:?}: {taken} taken, at {physical:?}"));
+        if taken > 0 {
+            self.model.in_flight.clear();
+        }
+        self.model.in_flight.extend(&ids[taken..]);
+        self.model.written = store.max_physical_offset();
+        match outcome {
+            Ok(outcome) if outcome.appended != taken => {
+                Err(format!("{} appended, {taken} with a result", outcome.appended))
+            }
+            Ok(outcome) => {
+                if taken < ids.len() {
+                    self.is_expected(&"a part of the batch was not taken")?;
+                }
+                if self.random.percent(60) {
+                    self.await_durable(store, outcome.end_physical_offset);
+                }
+                Ok(())
+            }
+            Err(error) if taken > 0 => Err(format!("{taken} taken, but {error}")),
+            Err(error) => self.is_expected(&error),
+        }
+    }
+
+    /// Asks to hear when the log is durable up to there; some later flush says so.
+    fn await_durable(&self, store: &Store, end: i64) {
+        let durable = Arc::clone(&self.model.durable);
+        store.on_durable(
+            end,
+            Box::new(move |outcome| {
+                if outcome == DurableOutcome::Durable {
+                    durable.fetch_max(end, Ordering::SeqCst);
+                }
+            }),
+        );
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.note(|| "flush".to_owned());
+        let store = self.store();
+        let written = store.max_physical_offset();
+        match store.flush() {
+            Ok(()) => {
+                self.model.durable.fetch_max(written, Ordering::SeqCst);
+                Ok(())
+            }
+            Err(error) => self.is_expected(&error),
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        self.note(|| "tick".to_owned());
+        self.store().tick().or_else(|error| self.is_expected(&error))
+    }
+
+    fn remove_old_files(&mut self) -> Result<(), String> {
+        let store = self.store();
+        let result = if self.random.percent(50) {
+            self.note(|| "remove old files: the disk is full".to_owned());
+            self.disk.set_used_percent(86);
+            let result = store.tick();
+            self.disk.set_used_percent(10);
+            result
+        } else {
+            self.note(|| "remove old files: they have expired".to_owned());
+            self.clock.advance(80 * HOUR_MS);
+            store.remove_old_files(true).map(drop)
+        };
+        match result {
+            Ok(()) => {
+                self.model.log_start = store.min_physical_offset();
+                Ok(())
+            }
+            Err(error) => self.is_expected(&error),
+        }
+    }
+
+    fn delete_topic(&mut self) -> Result<(), String> {
+        let topic = self.random.below(4) as usize;
+        self.note(|| format!("delete topic {}", TOPICS[topic]));
+        let store = self.store();
+        let existed = self.model.queues.keys().any(|(of, _)| *of == topic);
+        match store.delete_topic(TOPICS[topic]) {
+            Ok(false) if existed => Err(format!("{} is not there", TOPICS[topic])),
+            Ok(_) => {
+                self.model.remove_topic(topic);
+                Ok(())
+            }
+            Err(error) => {
+                self.is_expected(&error)?;
+                self.model.deleting.insert(topic);
+                Ok(())
+            }
+        }
+    }
+
+    fn write_metadata(&mut self) -> Result<(), String> {
+        let index = self.random.below(self.metadata.len() as u64) as usize;
+        let metadata = &mut self.metadata[index];
+        self.disk.note(|| format!("write {}", metadata.path().display()));
+        let written = metadata.write(&self.disk);
+        if written { Ok(()) } else { self.is_expected(&"metadata was not written") }
+    }
+
+    fn shut_down(&mut self) -> Result<(), String> {
+        self.note(|| "shut down".to_owned());
+        let store = self.store();
+        self.maybe_clean = true;
+        match store.shutdown() {
+            Ok(()) => {
+                let durable = store.durable().0;
+                self.model.durable.store(durable, Ordering::SeqCst);
+                self.shut_down = !is_failed(&store);
+            }
+            Err(error) => self.is_expected(&error)?,
+        }
+        if self.disk.is_off() {
+            return Ok(());
+        }
+        drop(store);
+        if self.shut_down && self.random.percent(50) {
+            return self.lose_power();
+        }
+        self.kill_process()
+    }
+
+    fn kill_process(&mut self) -> Result<(), String> {
+        self.note(|| "the process ends".to_owned());
+        self.summary.process_kills += 1;
+        self.store = None;
+        self.disk.kill_process();
+        // All that the operating system was given is there.
+        self.start(self.model.written)
+    }
+
+    fn lose_power(&mut self) -> Result<(), String> {
+        self.note(|| format!("power is lost; durable is {}", self.model.durable()));
+        self.summary.power_cuts += 1;
+        self.store = None;
+        self.disk.cut_power();
+        self.start(self.model.durable())
+    }
+
+    /// The store goes on after a call failed, or refuses for good and is opened again.
+    fn after_failure(&mut self) -> Result<(), String> {
+        self.note(|| "calls work again".to_owned());
+        let store = self.store();
+        for topic in std::mem::take(&mut self.model.deleting) {
+            // Whoever deletes tries again until it works.
+            if let Err(error) = store.delete_topic(TOPICS[topic]) {
+                self.is_expected(&error)?;
+                self.model.deleting.insert(topic);
+            } else {
+                self.model.remove_topic(topic);
+            }
+        }
+        if !self.model.deleting.is_empty() || self.random.percent(20) {
+            return self.lose_power();
+        }
+        if is_failed(&store) {
+            drop(store);
+            return if self.random.percent(50) { self.lose_power() } else { self.kill_process() };
+        }
+        // What failed is tried again when its time comes.
+        self.disk.disarm();
+        drop(store);
+        self.tick()?;
+        if self.disk.is_off() { Ok(()) } else { self.look() }
+    }
+
+    /// Opens the store, which may take several attempts, and looks at it.
+    fn start(&mut self, kept: i64) -> Result<(), String> {
+        let mut kept = kept;
+        loop {
+            if self.random.percent(25) {
+                let after = self.random.between(1, 40);
+                self.note(|| format!("power will go at change {after} of the start"));
+                self.disk.cut_after(after);
+            }
+            self.note(|| "open".to_owned());
+            let environment = Environment {
+                file_system: Arc::new(self.disk.clone()),
+                clock: Arc::clone(&self.clock) as _,
+                threads: false,
+            };
+            match Store::open(self.config.clone(), environment) {
+                Ok((store, report)) => {
+                    self.note(|| format!("    -> {report}"));
+                    if self.shut_down && !(report.clean && report.bytes_cut == 0) {
+                        return Err(format!("after a clean end: {report}"));
+                    }
+                    if report.clean && !self.maybe_clean {
+                        return Err(format!("taken for a clean end: {report}"));
+                    }
+                    (self.shut_down, self.maybe_clean) = (false, false);
+                    if !self.disk.is_off() {
+                        self.model.check(&store, Moment::Reopened { kept })?;
+                        for metadata in &self.metadata {
+                            metadata.check(&self.disk)?;
+                        }
+                        self.store = Some(store);
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    self.note(|| format!("    -> {error}"));
+                    if !self.disk.is_off() {
+                        return Err(format!("cannot be opened: {error}"));
+                    }
+                    // It may have come far enough to leave its mark.
+                    self.shut_down = false;
+                }
+            }
+            self.note(|| "power is lost during the start".to_owned());
+            self.summary.power_cuts += 1;
+            kept = kept.min(self.model.durable());
+            self.disk.cut_power();
+        }
+    }
+
+    fn look(&mut self) -> Result<(), String> {
+        if self.disk.is_off() {
+            return Ok(());
+        }
+        self.note(|| "look at everything".to_owned());
+        self.disk.disarm();
+        let store = self.store();
+        self.model.check(&store, Moment::Running)
+    }
+}
+
+/// Whether the store takes nothing until it is opened again.
+fn is_failed(store: &Store) -> bool {
+    matches!(store.writable(), Err(Refusal::SyncFailed(_) | Refusal::WriteFailed(_)))
+}
