@@ -11,6 +11,7 @@ mod rate;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use parking_lot::RwLock;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
@@ -178,9 +179,10 @@ impl BrokerMetrics {
         request: RequestCode,
         response: ResponseCode,
         was_held: bool,
-        latency_ms: u64,
+        began: Instant,
         requests: u64,
     ) {
+        let latency_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let key = (request.0, response.0, was_held);
         let found = self.rpc.read().get(&key).cloned();
         let histogram = found.unwrap_or_else(|| {

@@ -71,7 +71,7 @@ impl BrokerService {
                 (Some(handler), ..) => {
                     let began = Instant::now();
                     let response = handler(&self.state, conn, frame);
-                    observe(&self.state, code, &response, began);
+                    self.state.metrics.answered(code, response.code, false, began, 1);
                     out.reply(frame.ticket(), &response);
                 }
                 (_, Some(handler), _) => self.run_elsewhere(handler, conn, frame),
@@ -107,16 +107,11 @@ impl BrokerService {
                 Ok(frame) => handler(&state, conn, &frame),
                 Err(error) => Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()),
             };
-            observe(&state, code, &response, began);
+            // With the time that the request waited for a thread.
+            state.metrics.answered(code, response.code, false, began, 1);
             conn.reply(ticket, &response);
         });
     }
-}
-
-/// Counts an answer in `rocketmq_rpc_latency`, with the time its request waited for a thread.
-fn observe(state: &BrokerState, code: RequestCode, response: &Response, began: Instant) {
-    let latency_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    state.metrics.answered(code, response.code, false, latency_ms, 1);
 }
 
 impl Service for BrokerService {
@@ -127,8 +122,7 @@ impl Service for BrokerService {
     fn serve(&self, conn: &Arc<Connection>, requests: &[Frame<'_>], out: &mut Output) {
         SENDS.with_borrow_mut(|sends| {
             let sends = sends.get_or_insert_with(|| SendBatch::new(&self.state));
-            // A panic in an earlier read of this thread may have left half a batch behind.
-            sends.discard();
+            sends.begin(Instant::now());
             for frame in requests {
                 self.route(conn, frame, sends, out);
             }

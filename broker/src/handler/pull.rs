@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use rocketmq_protocol::code::ResponseCode;
+use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::frame::{Frame, Ticket};
 use rocketmq_protocol::header::pull::{
     PullMessageRequest, PullMessageResponse, SYS_FLAG_COMMIT_OFFSET, SYS_FLAG_SUBSCRIPTION,
@@ -47,6 +47,10 @@ pub struct HeldPull {
     /// Which messages it wants.
     pub filter: TagFilter,
     ticket: Ticket,
+    request: RequestCode,
+    began: Instant,
+    /// Whether it waited for messages.
+    was_held: bool,
     group: String,
     count_max: usize,
     topic_sys_flag: i32,
@@ -66,6 +70,10 @@ struct SuggestedBroker {
 /// A checked pull, ready to read.
 struct Pull<'a> {
     ticket: Ticket,
+    request: RequestCode,
+    began: Instant,
+    /// Whether it waited for messages.
+    was_held: bool,
     topic: &'a str,
     group: &'a str,
     queue_id: i32,
@@ -108,9 +116,10 @@ impl Refusal {
 
 /// Handles one pull request.
 pub fn pull(state: &Arc<BrokerState>, conn: &Arc<Connection>, frame: &Frame<'_>, out: &mut Output) {
-    let ticket = frame.ticket();
-    if let Err(refusal) = try_pull(state, conn, frame, out) {
+    let (ticket, request, began) = (frame.ticket(), frame.request_code(), Instant::now());
+    if let Err(refusal) = try_pull(state, conn, frame, began, out) {
         refusal.write(ticket, out);
+        state.metrics.answered(request, refusal.code, false, began, 1);
     }
 }
 
@@ -118,6 +127,7 @@ fn try_pull(
     state: &Arc<BrokerState>,
     conn: &Arc<Connection>,
     frame: &Frame<'_>,
+    began: Instant,
     out: &mut Output,
 ) -> Result<(), Refusal> {
     let request: PullMessageRequest<'_> = frame
@@ -158,6 +168,9 @@ fn try_pull(
     let slave_read = config.slave_read_enable;
     let pull = Pull {
         ticket: frame.ticket(),
+        request: frame.request_code(),
+        began,
+        was_held: false,
         topic: &request.topic,
         group: &request.consumer_group,
         queue_id: request.queue_id,
@@ -315,6 +328,7 @@ impl Pull<'_> {
             Err(error) => {
                 tracing::error!(topic = self.topic, queue_id = self.queue_id, %error, "pull failed");
                 out.reply_error(self.ticket, ResponseCode::SYSTEM_ERROR, &error.to_string());
+                self.count(state, ResponseCode::SYSTEM_ERROR);
                 return;
             }
         };
@@ -333,6 +347,11 @@ impl Pull<'_> {
         } else {
             out.reply_header(self.ticket, code, remark, &header);
         }
+        self.count(state, code);
+    }
+
+    fn count(&self, state: &BrokerState, code: ResponseCode) {
+        state.metrics.answered(self.request, code, self.was_held, self.began, 1);
     }
 
     fn response(&self, is_slow: bool) -> PullMessageResponse {
@@ -354,6 +373,9 @@ impl Pull<'_> {
             deadline: Instant::now() + wait,
             filter: self.filter.clone(),
             ticket: self.ticket,
+            request: self.request,
+            began: self.began,
+            was_held: !wait.is_zero(),
             group: self.group.to_owned(),
             count_max: self.count_max,
             topic_sys_flag: self.topic_sys_flag,
@@ -375,6 +397,9 @@ impl HeldPull {
         }
         let pull = Pull {
             ticket: self.ticket,
+            request: self.request,
+            began: self.began,
+            was_held: self.was_held,
             topic: &self.topic,
             group: &self.group,
             queue_id: self.queue_id,

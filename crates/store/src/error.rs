@@ -10,7 +10,7 @@ use rocketmq_protocol::message::batch::BatchError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The operating system refused a call.
-    #[error("{action} {path}: {source}")]
+    #[error("{action} {path}: {source}{}", remedy(source))]
     Io {
         /// What was being done, as a verb.
         action: &'static str,
@@ -119,6 +119,16 @@ pub enum StoreError {
         /// What would do.
         allowed: &'static str,
     },
+}
+
+/// What helps, where the system's own words do not say it.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free space on its disk",
+        io::ErrorKind::ReadOnlyFilesystem => "; mount its disk writable",
+        io::ErrorKind::PermissionDenied => "; let the broker's user write there",
+        _ => "",
+    }
 }
 
 impl StoreError {

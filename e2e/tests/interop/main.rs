@@ -1,10 +1,11 @@
 //! Our plain binaries under unmodified foreign clients and tools, under kill -9,
-//! on the store of a Java broker, and under bad input.
+//! on the store of a Java broker, on bad disks, and under bad input.
 //!
 //! `ROCKETMQ_E2E_PEER=java` runs the same tests against Apache's broker.
 
 mod bad_input;
 mod clients;
+mod disk;
 mod golden;
 mod kills;
 mod mqadmin;

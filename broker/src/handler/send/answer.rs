@@ -1,0 +1,215 @@
+//! Answers to sends: at once, or when the group commit or its time-out ends their wait.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rocketmq_protocol::code::{RequestCode, ResponseCode};
+use rocketmq_protocol::frame::Ticket;
+use rocketmq_protocol::header::send::SendMessageResponse;
+use rocketmq_protocol::message::id::OffsetMessageId;
+use rocketmq_remoting::{InFlight, Output};
+use rocketmq_store::{AppendError, AppendResult, DurableOutcome, Refusal};
+
+use crate::config::BrokerConfig;
+use crate::state::BrokerState;
+
+/// The fields that ride on every answer to a send, errors included.
+pub(super) fn riders(config: &BrokerConfig) -> [(&'static str, &str); 2] {
+    let trace_on = if config.trace_on { "true" } else { "false" };
+    [("MSG_REGION", config.region_id.as_str()), ("TRACE_ON", trace_on)]
+}
+
+/// A send whose messages are in the append batch.
+pub(super) struct PendingSend {
+    pub(super) ticket: Ticket,
+    pub(super) request: RequestCode,
+    pub(super) queue_id: i32,
+    /// Its messages in the append batch.
+    pub(super) messages: Range<usize>,
+    /// Its unique key in the batch's text; empty if it has none.
+    pub(super) unique_key: Range<usize>,
+    /// Whether the producer waits for the flush (property WAIT is not `false`).
+    pub(super) waits: bool,
+}
+
+/// What a send is told whose append failed.
+fn refused(error: Option<&AppendError>) -> (ResponseCode, String) {
+    match error {
+        Some(error @ AppendError::Refused(_)) => {
+            (ResponseCode::SERVICE_NOT_AVAILABLE, error.to_string())
+        }
+        Some(error) => (ResponseCode::SYSTEM_ERROR, error.to_string()),
+        None => (ResponseCode::SYSTEM_ERROR, "the message was not appended".to_owned()),
+    }
+}
+
+/// Sends whose append has ended, to be answered.
+pub(super) struct Answers {
+    pub(super) pending: Vec<PendingSend>,
+    pub(super) unique_keys: String,
+    pub(super) error: Option<AppendError>,
+    /// When the read that brought them began.
+    pub(super) began: Instant,
+}
+
+impl Answers {
+    /// Answers every send with where its messages lie, or with why they were not stored. `places`
+    /// has the messages that were; `code` is for producers who wait for the flush, the others only
+    /// wanted them stored.
+    pub(super) fn write(
+        &self,
+        state: &BrokerState,
+        places: &[AppendResult],
+        code: ResponseCode,
+        out: &mut Output,
+    ) {
+        let config = state.config.load();
+        let mut msg_id = String::new();
+        let mut counted = Counted::new(state, self.began);
+        for send in &self.pending {
+            let Some(stored) = places.get(send.messages.clone()) else {
+                let (code, remark) = refused(self.error.as_ref());
+                out.reply_header(send.ticket, code, Some(&remark), &riders(&config));
+                counted.add(send.request, code);
+                continue;
+            };
+            msg_id.clear();
+            for place in stored {
+                if !msg_id.is_empty() {
+                    msg_id.push(',');
+                }
+                let store_host = state.identity.store_host;
+                let id = OffsetMessageId { store_host, physical_offset: place.physical_offset };
+                // Writing to a String cannot fail.
+                let _ = write!(msg_id, "{id}");
+            }
+            let unique_key = &self.unique_keys[send.unique_key.clone()];
+            let header = SendMessageResponse {
+                msg_id: Cow::Borrowed(&msg_id),
+                queue_id: send.queue_id,
+                queue_offset: stored.first().map_or(0, |place| place.queue_offset),
+                transaction_id: (!unique_key.is_empty()).then_some(Cow::Borrowed(unique_key)),
+                msg_region: Some(Cow::Borrowed(&config.region_id)),
+                trace_on: Some(config.trace_on),
+                ..SendMessageResponse::default()
+            };
+            let code = if send.waits { code } else { ResponseCode::SUCCESS };
+            out.reply_header(send.ticket, code, None, &header);
+            counted.add(send.request, code);
+        }
+    }
+}
+
+/// Counts answers in `rocketmq_rpc_latency`, runs of equal ones at once.
+struct Counted<'a> {
+    state: &'a BrokerState,
+    began: Instant,
+    run: Option<(RequestCode, ResponseCode, u64)>,
+}
+
+impl<'a> Counted<'a> {
+    fn new(state: &'a BrokerState, began: Instant) -> Counted<'a> {
+        Counted { state, began, run: None }
+    }
+
+    fn add(&mut self, request: RequestCode, code: ResponseCode) {
+        match &mut self.run {
+            Some((of, answered, count)) if *of == request && *answered == code => *count += 1,
+            _ => {
+                self.end_run();
+                self.run = Some((request, code, 1));
+            }
+        }
+    }
+
+    fn end_run(&mut self) {
+        if let Some((request, code, count)) = self.run.take() {
+            self.state.metrics.answered(request, code, false, self.began, count);
+        }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.end_run();
+    }
+}
+
+/// Sends that wait for the group commit.
+pub(super) struct FlushWait {
+    pub(super) answers: Answers,
+    pub(super) places: Vec<AppendResult>,
+    pub(super) state: Arc<BrokerState>,
+    pub(super) in_flight: InFlight,
+}
+
+/// A wait that the group commit and its time-out both want to end; the first one does.
+pub(super) type SharedWait = Arc<Mutex<Option<FlushWait>>>;
+
+impl FlushWait {
+    /// Ends a wait by what the flusher says; runs on its thread.
+    pub(super) fn answer_durable(shared: &SharedWait, durable: DurableOutcome) {
+        let Some(mut wait) = shared.lock().take() else { return };
+        let code = match durable {
+            DurableOutcome::Durable => ResponseCode::SUCCESS,
+            DurableOutcome::Failed(reason) => {
+                // Nobody knows what is on disk: to the producer it was not stored.
+                wait.places.clear();
+                wait.answers.error = Some(AppendError::Refused(Refusal::SyncFailed(reason)));
+                ResponseCode::SERVICE_NOT_AVAILABLE
+            }
+        };
+        wait.answer(code);
+    }
+
+    fn answer(self, code: ResponseCode) {
+        let mut out = Output::new();
+        self.answers.write(&self.state, &self.places, code, &mut out);
+        self.in_flight.connection().send(out);
+    }
+}
+
+/// The time-outs of waits for the group commit (`syncFlushTimeout`). All waits have the same
+/// time-out, so they end in the order they came and a queue is enough.
+pub struct FlushWaits {
+    waits: Mutex<VecDeque<(Instant, SharedWait)>>,
+    timeout: Duration,
+}
+
+impl FlushWaits {
+    /// No waits; each may last `timeout`.
+    pub fn new(timeout: Duration) -> FlushWaits {
+        FlushWaits { waits: Mutex::default(), timeout }
+    }
+
+    pub(super) fn add(&self, wait: FlushWait) -> SharedWait {
+        let shared = Arc::new(Mutex::new(Some(wait)));
+        let mut waits = self.waits.lock();
+        // Those that ended in time are dropped from the front, so that what is kept is bounded by
+        // the oldest one that still waits.
+        while waits.front().is_some_and(|(_, front)| front.lock().is_none()) {
+            waits.pop_front();
+        }
+        waits.push_back((Instant::now() + self.timeout, Arc::clone(&shared)));
+        shared
+    }
+
+    /// Answers FLUSH_DISK_TIMEOUT for waits that are over: stored, but perhaps not on disk.
+    pub fn answer_expired(&self, now: Instant) {
+        loop {
+            let mut waits = self.waits.lock();
+            let is_over =
+                waits.front().is_some_and(|(end, wait)| *end <= now || wait.lock().is_none());
+            let Some((_, wait)) = waits.pop_front_if(|_| is_over) else { return };
+            drop(waits);
+            if let Some(wait) = wait.lock().take() {
+                wait.answer(ResponseCode::FLUSH_DISK_TIMEOUT);
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What makes the broker refuse a send, and what it reads from its properties.
+//!
+//! Delayed, timed and transactional messages and retries are refused here until the broker has them:
+//! storing them as ordinary ones would deliver what must not be delivered yet.
+
+use std::sync::Arc;
+
+use rocketmq_protocol::body::topic::TopicConfig;
+use rocketmq_protocol::code::ResponseCode;
+use rocketmq_protocol::header::send::SendMessageRequest;
+use rocketmq_protocol::message::properties::{self, name};
+use rocketmq_protocol::names;
+use rocketmq_remoting::Connection;
+use rocketmq_store::MessageError;
+
+use crate::clock::now_ms;
+use crate::config::BrokerConfig;
+use crate::metadata::topic::perm;
+use crate::state::BrokerState;
+
+/// What a refused send is told.
+pub(super) struct Refusal {
+    pub(super) code: ResponseCode,
+    pub(super) remark: String,
+}
+
+impl Refusal {
+    pub(super) fn new(code: ResponseCode, remark: impl Into<String>) -> Refusal {
+        Refusal { code, remark: remark.into() }
+    }
+}
+
+/// What a property block says to the broker.
+#[derive(Default)]
+pub(super) struct Said<'a> {
+    pub(super) unique_key: Option<&'a str>,
+    pub(super) delay: Option<&'a str>,
+    pub(super) is_timed: bool,
+    pub(super) is_transaction: bool,
+    pub(super) does_not_wait: bool,
+    /// It holds a property that the broker itself sets, so it cannot be stored as it is.
+    pub(super) needs_rewrite: bool,
+    pub(super) has_sharding_key: bool,
+}
+
+impl<'a> Said<'a> {
+    pub(super) fn read(block: &'a [u8]) -> Said<'a> {
+        let mut said = Said::default();
+        for (key, value) in properties::iter_str(block) {
+            match key {
+                name::UNIQ_KEY => said.unique_key = Some(value),
+                name::DELAY => said.delay = Some(value),
+                name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => {
+                    said.is_timed = true;
+                }
+                name::TRAN_MSG => said.is_transaction = value.eq_ignore_ascii_case("true"),
+                name::WAIT => said.does_not_wait = value.eq_ignore_ascii_case("false"),
+                name::SHARDING_KEY => said.has_sharding_key = true,
+                name::MSG_REGION | name::TRACE_ON | name::CLUSTER | name::POP_CK => {
+                    said.needs_rewrite = true;
+                }
+                _ => {}
+            }
+        }
+        said
+    }
+
+    /// Refuses what this broker does not do yet. The codes are such that a producer gives up at
+    /// once instead of trying other brokers.
+    pub(super) fn require_ordinary(&self) -> Result<(), Refusal> {
+        if let Some(text) = self.delay {
+            let level: i32 = text.trim().parse().map_err(|_| {
+                let remark =
+                    format!("property DELAY is `{text}`, a delay level (integer) expected");
+                Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
+            })?;
+            if level > 0 {
+                let what = format!("delayed messages (property DELAY is {level})");
+                return Err(unsupported(&what, "send it without a delay level"));
+            }
+        }
+        if self.is_timed {
+            return Err(unsupported("timed messages", "send it without TIMER_ properties"));
+        }
+        if self.is_transaction {
+            return Err(unsupported("transactional messages", "send it without a transaction"));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn unsupported(what: &str, fix: &str) -> Refusal {
+    let remark = format!("{what} are not supported by this broker version; {fix}");
+    Refusal::new(ResponseCode::REQUEST_CODE_NOT_SUPPORTED, remark)
+}
+
+/// Checks everything about a send but its message, and chooses the queue.
+pub(super) fn check(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    conn: &Connection,
+    request: &SendMessageRequest<'_>,
+) -> Result<(Arc<TopicConfig>, i32), Refusal> {
+    let topic_name = &*request.topic;
+    if now_ms() < config.start_accept_send_request_time_stamp {
+        let remark = format!(
+            "broker unable to service, until {} (startAcceptSendRequestTimeStamp)",
+            config.start_accept_send_request_time_stamp
+        );
+        return Err(Refusal::new(ResponseCode::SYSTEM_ERROR, remark));
+    }
+    let topic = match state.topics.get(topic_name) {
+        Some(topic) => topic,
+        None => create_topic(state, config, request)?,
+    };
+    if names::is_send_forbidden_topic(topic_name) {
+        let remark = format!("sending message to topic[{topic_name}] is forbidden");
+        return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
+    }
+    if config.broker_permission & perm::WRITE == 0 && topic.order {
+        let remark = format!("the broker[{}] sending message is forbidden", config.broker_ip1);
+        return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
+    }
+    let queues = topic.write_queue_nums.max(topic.read_queue_nums);
+    if request.queue_id >= queues {
+        let remark = format!(
+            "request queueId[{}] is illegal, topic {topic_name} has {queues} queues, producer: {}",
+            request.queue_id,
+            conn.remote_text()
+        );
+        return Err(Refusal::new(ResponseCode::INVALID_PARAMETER, remark));
+    }
+    if request.queue_id >= 0 {
+        return Ok((topic, request.queue_id));
+    }
+    if topic.write_queue_nums < 1 {
+        let remark = format!("topic {topic_name} has no queue for writing; raise writeQueueNums");
+        return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
+    }
+    let queue_id = rand::random_range(0..topic.write_queue_nums);
+    Ok((topic, queue_id))
+}
+
+/// Creates the topic of a send, if it may be.
+fn create_topic(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    request: &SendMessageRequest<'_>,
+) -> Result<Arc<TopicConfig>, Refusal> {
+    let topic_name = &*request.topic;
+    if let Err(error) = names::validate_topic(topic_name) {
+        return Err(Refusal::new(ResponseCode::INVALID_PARAMETER, error.to_string()));
+    }
+    if names::is_send_forbidden_topic(topic_name) {
+        let remark = format!("sending message to topic[{topic_name}] is forbidden");
+        return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
+    }
+    // Bit 0 of a topic's flags is unit mode (RocketMQ's TopicSysFlag).
+    let sys_flag = i32::from(request.unit_mode == Some(true));
+    let created = match topic_name.strip_prefix(names::RETRY_PREFIX) {
+        Some(group) => {
+            if state.groups.get_or_create(group).is_none() {
+                let remark = format!("subscription group not exist, {group}");
+                return Err(Refusal::new(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
+            }
+            state.topics.create_internal(topic_name, 1, perm::READ | perm::WRITE).map(Some)
+        }
+        None => state.topics.create_on_send(
+            topic_name,
+            &request.default_topic,
+            request.default_topic_queue_nums,
+            sys_flag,
+            config,
+        ),
+    };
+    match created {
+        Ok(Some(topic)) => Ok(topic),
+        Ok(None) => {
+            let remark = format!("topic[{topic_name}] not exist, apply first please!");
+            Err(Refusal::new(ResponseCode::TOPIC_NOT_EXIST, remark))
+        }
+        Err(error) => {
+            tracing::error!(topic = topic_name, %error, "creating a topic failed");
+            Err(Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string()))
+        }
+    }
+}
+
+/// Copies a property block without the properties that the broker sets or drops.
+pub(super) fn rewrite(block: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    for (key, value) in properties::iter_str(block) {
+        if !matches!(key, name::MSG_REGION | name::TRACE_ON | name::CLUSTER | name::POP_CK) {
+            properties::append(out, key, value);
+        }
+    }
+}
+
+pub(super) fn illegal(error: &MessageError) -> Refusal {
+    Refusal::new(ResponseCode::MESSAGE_ILLEGAL, error.to_string())
+}

@@ -1,0 +1,326 @@
+//! SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: from a frame to an answer.
+//!
+//! All sends of one socket read go through one [`SendBatch`]: each is checked and encoded, then one
+//! append writes them, and their answers leave together. Under synchronous flush the answers wait for
+//! the group commit without holding a thread. RocketMQ's `SendMessageProcessor`.
+
+mod answer;
+mod check;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rocketmq_protocol::body::topic::TopicConfig;
+use rocketmq_protocol::code::ResponseCode;
+use rocketmq_protocol::frame::Frame;
+use rocketmq_protocol::header::send::SendMessageRequest;
+use rocketmq_protocol::message::batch;
+use rocketmq_protocol::message::properties::name;
+use rocketmq_protocol::message::record::{NewMessage, sys_flag};
+use rocketmq_protocol::names;
+use rocketmq_remoting::{Connection, Output};
+use rocketmq_store::{AppendBatch, AppendResult};
+
+use crate::clock::now_ms;
+use crate::config::{BrokerConfig, FlushDiskType};
+use crate::metrics::MessageType;
+use crate::state::BrokerState;
+
+pub use answer::FlushWaits;
+use answer::{Answers, FlushWait, PendingSend, riders};
+use check::{Refusal, Said, check, illegal, rewrite, unsupported};
+
+/// The sends of one socket read on their way into the log. Its buffers are reused.
+pub struct SendBatch {
+    append: AppendBatch,
+    pending: Vec<PendingSend>,
+    /// Where the appended messages lie.
+    places: Vec<AppendResult>,
+    /// The unique keys of `pending`, one behind the other.
+    unique_keys: String,
+    /// What each topic gets, for its counters; runs of one topic and kind are added up.
+    counts: Vec<Count>,
+    /// Scratch for a property block that has to be rewritten.
+    rewritten: Vec<u8>,
+    /// When the read that is being served began.
+    began: Instant,
+}
+
+struct Count {
+    topic: Arc<TopicConfig>,
+    kind: MessageType,
+    messages: usize,
+    bytes: usize,
+}
+
+impl SendBatch {
+    /// An empty batch for this broker's store.
+    pub fn new(state: &BrokerState) -> SendBatch {
+        SendBatch {
+            append: state.store.new_batch(),
+            pending: Vec::new(),
+            places: Vec::new(),
+            unique_keys: String::new(),
+            counts: Vec::new(),
+            rewritten: Vec::new(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Whether no send is in it.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Checks a send and puts it in the batch, or refuses it into `out`. Appends when it is full.
+    pub fn add(
+        &mut self,
+        state: &Arc<BrokerState>,
+        conn: &Arc<Connection>,
+        frame: &Frame<'_>,
+        out: &mut Output,
+    ) {
+        let config = state.config.load();
+        if let Err(refusal) = self.try_add(state, &config, conn, frame) {
+            let remark = Some(refusal.remark.as_str());
+            out.reply_header(frame.ticket(), refusal.code, remark, &riders(&config));
+            state.metrics.answered(frame.request_code(), refusal.code, false, self.began, 1);
+        }
+        if self.append.is_full() {
+            self.finish(state, conn, out);
+        }
+    }
+
+    fn try_add(
+        &mut self,
+        state: &BrokerState,
+        config: &BrokerConfig,
+        conn: &Connection,
+        frame: &Frame<'_>,
+    ) -> Result<(), Refusal> {
+        let request: SendMessageRequest<'_> = frame
+            .header()
+            .map_err(|error| Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string()))?;
+        let (topic, queue_id) = check(state, config, conn, &request)?;
+        let body_bytes_max = usize::try_from(config.max_message_size).unwrap_or(usize::MAX);
+        if frame.body.is_empty() {
+            let remark = format!("the body of a message to topic {} is empty", request.topic);
+            return Err(Refusal::new(ResponseCode::SYSTEM_ERROR, remark));
+        }
+        if frame.body.len() > body_bytes_max {
+            let remark = format!(
+                "the body of a message to topic {} has {} bytes, at most {body_bytes_max} are \
+                 allowed (maxMessageSize)",
+                request.topic,
+                frame.body.len(),
+            );
+            return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+        }
+        if request.sys_flag & sys_flag::TRANSACTION_MASK != 0 {
+            return Err(unsupported("transactional messages", "send it without a transaction"));
+        }
+        let hosts = (conn.remote(), state.identity.store_host);
+        let (messages_before, bytes_before) = (self.append.len(), self.append.bytes());
+        let kind = if request.batch == Some(true) {
+            self.add_batch(&request, frame, queue_id, hosts, state)?
+        } else {
+            self.add_single(&request, frame, queue_id, hosts, state)?
+        };
+        let messages = self.append.len() - messages_before;
+        let bytes = self.append.bytes() - bytes_before;
+        self.count(topic, kind, messages, bytes);
+        Ok(())
+    }
+
+    fn count(&mut self, topic: Arc<TopicConfig>, kind: MessageType, messages: usize, bytes: usize) {
+        match self.counts.last_mut() {
+            Some(last) if Arc::ptr_eq(&last.topic, &topic) && last.kind == kind => {
+                last.messages += messages;
+                last.bytes += bytes;
+            }
+            _ => self.counts.push(Count { topic, kind, messages, bytes }),
+        }
+    }
+
+    fn add_single(
+        &mut self,
+        request: &SendMessageRequest<'_>,
+        frame: &Frame<'_>,
+        queue_id: i32,
+        hosts: (SocketAddr, SocketAddr),
+        state: &BrokerState,
+    ) -> Result<MessageType, Refusal> {
+        let block = request.properties.as_deref().unwrap_or_default().as_bytes();
+        let said = Said::read(block);
+        said.require_ordinary()?;
+        let made_key;
+        let (unique_key, key_pair) = match said.unique_key {
+            Some(key) => (key, String::new()),
+            None => {
+                made_key = state.unique_keys.next(now_ms());
+                let pair = format!("{}\u{1}{made_key}\u{2}", name::UNIQ_KEY);
+                (made_key.as_str(), pair)
+            }
+        };
+        let block = if said.needs_rewrite {
+            rewrite(block, &mut self.rewritten);
+            self.rewritten.as_slice()
+        } else {
+            block
+        };
+        let first = self.append.len();
+        let pieces = [block, key_pair.as_bytes(), &state.broker_properties];
+        let message =
+            NewMessage { properties: &pieces, ..new_message(request, queue_id, frame.body, hosts) };
+        self.append.push(&message).map_err(|error| illegal(&error))?;
+        self.add_pending(frame, queue_id, first, unique_key, !said.does_not_wait);
+        Ok(if said.has_sharding_key { MessageType::Fifo } else { MessageType::Normal })
+    }
+
+    fn add_batch(
+        &mut self,
+        request: &SendMessageRequest<'_>,
+        frame: &Frame<'_>,
+        queue_id: i32,
+        hosts: (SocketAddr, SocketAddr),
+        state: &BrokerState,
+    ) -> Result<MessageType, Refusal> {
+        if request.topic.starts_with(names::RETRY_PREFIX) {
+            let remark = format!("batch sends to retry topic {} are not allowed", request.topic);
+            return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+        }
+        let common = request.properties.as_deref().unwrap_or_default().as_bytes();
+        let said_by_all = Said::read(common);
+        for message in batch::iter(frame.body) {
+            let message = message.map_err(|error| {
+                let remark = format!("the body is no batch of messages: {error}");
+                Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
+            })?;
+            let said = Said::read(message.properties);
+            if said.delay.or(said_by_all.delay).is_some() {
+                let remark = "a batch must not hold delayed messages (property DELAY)";
+                return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+            }
+            if said.is_transaction || said_by_all.is_transaction {
+                let remark = "a batch must not hold transactional messages";
+                return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+            }
+            if said.is_timed || said_by_all.is_timed {
+                return Err(unsupported("timed messages", "send it without TIMER_ properties"));
+            }
+        }
+        let first = self.append.len();
+        let pieces = [common, &state.broker_properties];
+        let all = NewMessage { properties: &pieces, ..new_message(request, queue_id, &[], hosts) };
+        self.append.push_batch(&all, frame.body).map_err(|error| illegal(&error))?;
+        let unique_key = said_by_all.unique_key.unwrap_or_default();
+        self.add_pending(frame, queue_id, first, unique_key, !said_by_all.does_not_wait);
+        Ok(MessageType::Normal)
+    }
+
+    fn add_pending(
+        &mut self,
+        frame: &Frame<'_>,
+        queue_id: i32,
+        first: usize,
+        unique_key: &str,
+        waits: bool,
+    ) {
+        let key_start = self.unique_keys.len();
+        self.unique_keys.push_str(unique_key);
+        self.pending.push(PendingSend {
+            ticket: frame.ticket(),
+            request: frame.request_code(),
+            queue_id,
+            messages: first..self.append.len(),
+            unique_key: key_start..self.unique_keys.len(),
+            waits,
+        });
+    }
+
+    /// Appends what is in the batch and answers into `out`, or later where the flush is waited for.
+    pub fn finish(&mut self, state: &Arc<BrokerState>, conn: &Arc<Connection>, out: &mut Output) {
+        if self.is_empty() {
+            return;
+        }
+        let appended = state.store.append(&mut self.append);
+        let answers = Answers {
+            pending: std::mem::take(&mut self.pending),
+            unique_keys: std::mem::take(&mut self.unique_keys),
+            error: appended.as_ref().err().cloned(),
+            began: self.began,
+        };
+        // An append that failed midway has stored what came before.
+        self.places.extend((0..self.append.len()).map_while(|at| self.append.result(at).ok()));
+        if let Some(error) = &answers.error {
+            state.metrics.store_failed(self.append.len() - self.places.len());
+            tracing::debug!(%error, "append failed");
+        } else {
+            for count in &self.counts {
+                let topic = &count.topic.topic_name;
+                state.metrics.stored(topic, count.kind, count.messages, count.bytes);
+            }
+        }
+        let is_sync = state.config.load().flush_disk_type == FlushDiskType::SyncFlush;
+        let end = self.places.last().map(|place| place.physical_offset + place.bytes as i64);
+        match end {
+            Some(end) if is_sync && answers.pending.iter().any(|send| send.waits) => {
+                let waiting = FlushWait {
+                    answers,
+                    places: std::mem::take(&mut self.places),
+                    state: Arc::clone(state),
+                    in_flight: conn.hold(self.append.bytes()),
+                };
+                let wait = state.flush_waits.add(waiting);
+                let answer = move |durable| FlushWait::answer_durable(&wait, durable);
+                state.store.on_durable(end, Box::new(answer));
+            }
+            _ => {
+                answers.write(state, &self.places, ResponseCode::SUCCESS, out);
+                self.reuse(answers);
+            }
+        }
+        self.places.clear();
+        self.append.clear();
+        self.counts.clear();
+    }
+
+    /// Begins a socket read: forgets what an earlier one may have left behind.
+    pub fn begin(&mut self, began: Instant) {
+        self.began = began;
+        self.append.clear();
+        self.pending.clear();
+        self.places.clear();
+        self.unique_keys.clear();
+        self.counts.clear();
+    }
+
+    fn reuse(&mut self, mut answers: Answers) {
+        answers.pending.clear();
+        answers.unique_keys.clear();
+        self.pending = answers.pending;
+        self.unique_keys = answers.unique_keys;
+    }
+}
+
+fn new_message<'a>(
+    request: &'a SendMessageRequest<'_>,
+    queue_id: i32,
+    body: &'a [u8],
+    (born_host, store_host): (SocketAddr, SocketAddr),
+) -> NewMessage<'a> {
+    NewMessage {
+        topic: &request.topic,
+        queue_id,
+        flag: request.flag,
+        sys_flag: request.sys_flag,
+        born_timestamp_ms: request.born_timestamp,
+        born_host,
+        store_host,
+        reconsume_times: request.reconsume_times.unwrap_or(0),
+        prepared_transaction_offset: 0,
+        body,
+        properties: &[],
+    }
+}
