@@ -222,6 +222,8 @@ fn metrics_have_rocketmqs_names_and_labels() {
     assert_eq!(value("rocketmq_consumer_lag_messages", &lag), 2.0);
     let heartbeats = [r#"request_code="heart_beat""#, r#"response_code="success""#];
     assert_eq!(value("rocketmq_rpc_latency_milliseconds_count", &heartbeats), 1.0);
+    let sends = [r#"request_code="send_message_v2""#, r#"is_long_polling="false""#];
+    assert_eq!(value("rocketmq_rpc_latency_milliseconds_count", &sends), 3.0);
     assert_eq!(value("rocketmq_broker_permission", &[]), 6.0);
     assert!(value("rocketmq_topic_number", &[]) > 10.0);
     assert!(value("rocketmq_consumer_group_number", &[]) > 5.0);

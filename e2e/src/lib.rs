@@ -15,4 +15,5 @@ pub mod ports;
 pub mod process;
 pub mod programs;
 pub mod raw;
+pub mod record;
 pub mod wait;

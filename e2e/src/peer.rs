@@ -31,6 +31,8 @@ pub enum Peer {
     Ours,
     /// Apache's 5.3.3.
     Java,
+    /// Apache's 4.9.7, the newest 4.9 whose broker is published as a package.
+    Java49,
 }
 
 impl Peer {
@@ -47,9 +49,14 @@ impl Peer {
         if self == Peer::Ours {
             return Ok(Command::new(environment::binary(server)?));
         }
-        let library = environment::java_library("peer-5.3.3")?;
+        let version = if self == Peer::Java49 { "4.9.7" } else { "5.3.3" };
+        let library = environment::java_library(&format!("peer-{version}"))?;
         let silent = directory.join("logback.xml");
-        fs::write(&silent, "<configuration><root level=\"OFF\"/></configuration>")?;
+        let text = "<configuration><root level=\"OFF\"/></configuration>";
+        fs::write(&silent, text)?;
+        // 4.9 knows these places alone, and does not start without.
+        fs::create_dir_all(directory.join("conf"))?;
+        fs::write(directory.join(format!("conf/logback_{server}.xml")), text)?;
         let mut command = Command::new("java");
         command
             .env("ROCKETMQ_HOME", directory)
@@ -218,6 +225,13 @@ impl Broker {
         let mut command = self.peer.command(&self.directory, "broker")?;
         command.arg("-c").arg(configuration);
         Ok(command)
+    }
+
+    /// Lets another make of broker take the directory over with the next start.
+    pub fn hand_over(&mut self, peer: Peer) -> Result<()> {
+        ensure!(self.process.is_none(), "broker {} runs still", self.name);
+        self.peer = peer;
+        Ok(())
     }
 
     /// Starts it and waits until it answers and is routed.

@@ -16,6 +16,7 @@ pub mod code {
     pub const SEND_MESSAGE: i32 = 10;
     pub const PULL_MESSAGE: i32 = 11;
     pub const QUERY_CONSUMER_OFFSET: i32 = 14;
+    pub const UPDATE_CONSUMER_OFFSET: i32 = 15;
     pub const UPDATE_AND_CREATE_TOPIC: i32 = 17;
     pub const GET_BROKER_RUNTIME_INFO: i32 = 28;
     pub const VIEW_MESSAGE_BY_ID: i32 = 33;

@@ -11,6 +11,7 @@ use e2e::disk::SmallDisk;
 use e2e::peer::{Peer, Servers};
 use e2e::process::Process;
 use e2e::raw::{Answer, Raw, code};
+use e2e::record::{self, Record};
 use e2e::wait;
 use serde_json::json;
 
@@ -72,11 +73,11 @@ impl Sender {
                 "subVersion": "0", "expressionType": "TAG"});
             let answer = raw.call(code::PULL_MESSAGE, &pull, &[])?;
             ensure!(answer.code == 0, "pull {offset}: {} {}", answer.code, answer.remark);
-            let bodies = bodies(&answer.body)?;
-            ensure!(!bodies.is_empty(), "pull of {offset} brought nothing");
-            for body in bodies {
+            let records = record::records(&answer.body)?;
+            ensure!(!records.is_empty(), "pull of {offset} brought nothing");
+            for Record { body, .. } in records {
                 ensure!(
-                    self.acknowledged.get(offset).is_none_or(|sent| sent == body),
+                    self.acknowledged.get(offset).is_none_or(|sent| *sent == body),
                     "message {offset} differs: {}",
                     String::from_utf8_lossy(&body[..body.len().min(40)])
                 );
@@ -85,22 +86,6 @@ impl Sender {
         }
         Ok(())
     }
-}
-
-/// The bodies of the records that a pull brings, by the format alone: hosts are IPv4 here.
-fn bodies(mut records: &[u8]) -> Result<Vec<&[u8]>> {
-    const BODY: usize = 84;
-    let word = |bytes: &[u8], at: usize| -> Result<usize> {
-        let word = bytes.get(at..at + 4).context("a record is cut short")?;
-        Ok(u32::from_be_bytes([word[0], word[1], word[2], word[3]]) as usize)
-    };
-    let mut bodies = Vec::new();
-    while !records.is_empty() {
-        let (size, length) = (word(records, 0)?, word(records, BODY)?);
-        bodies.push(records.get(BODY + 4..BODY + 4 + length).context("a body is cut short")?);
-        records = records.get(size..).context("a record is cut short")?;
-    }
-    Ok(bodies)
 }
 
 /// Fills the disk until a send is refused, with files of 16 MiB on a disk of 96.
@@ -196,10 +181,9 @@ fn last_record(servers: &Servers) -> Result<(PathBuf, u64, u64)> {
     paths.sort();
     for path in paths.into_iter().rev() {
         let bytes = fs::read(&path)?;
-        let word =
-            |at: usize| bytes.get(at..at + 4).map(|w| u32::from_be_bytes([w[0], w[1], w[2], w[3]]));
+        let word = |at: usize| record::word(&bytes, at).ok();
         let (mut at, mut before) = (0, None);
-        while let (Some(size @ 1..), Some(0xdaa3_20a7)) = (word(at), word(at + 4)) {
+        while let (Some(size @ 1..), Some(record::MAGIC)) = (word(at), word(at + 4)) {
             before = Some(at);
             at += size as usize;
         }

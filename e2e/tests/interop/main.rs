@@ -10,3 +10,4 @@ mod golden;
 mod kills;
 mod mqadmin;
 mod restarts;
+mod takeover;
