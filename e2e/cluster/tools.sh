@@ -1,6 +1,7 @@
 #!/bin/bash
-# Provides kind, helm and kubectl: the first two built from their Go modules into
-# the cache's bin directory, kubectl too if this machine has none.
+# tools.sh [NAME...]: provides kind, helm and kubectl, or those that are named. The
+# first two are built from their Go modules into the cache's bin directory, kubectl
+# too if this machine has none.
 . "$(dirname "$0")/lib.sh"
 
 # tool NAME MODULE VERSION: a symlink says which version bin/NAME is.
@@ -16,6 +17,15 @@ tool() {
   ln -sfn "$directory/$name" "$CACHE/bin/$name"
 }
 
-tool kind sigs.k8s.io/kind "$KIND_VERSION"
-tool helm helm.sh/helm/v3/cmd/helm "$HELM_VERSION"
-command -v kubectl >/dev/null || "$CLUSTER_DIR/kube.sh"
+[ $# -gt 0 ] || set -- kind helm kubectl
+for name; do
+  case $name in
+    kind) tool kind sigs.k8s.io/kind "$KIND_VERSION" ;;
+    helm) tool helm helm.sh/helm/v3/cmd/helm "$HELM_VERSION" ;;
+    kubectl) command -v kubectl >/dev/null || "$CLUSTER_DIR/kube.sh" ;;
+    *)
+      echo "tools.sh knows no '$name': allowed are kind, helm, kubectl" >&2
+      exit 2
+      ;;
+  esac
+done

@@ -118,6 +118,11 @@ pub fn down() -> Result<()> {
     process::run(&mut script("cluster.sh", &["down"]))
 }
 
+/// Makes sure that there is a helm among the cache's tools.
+pub fn provide_helm() -> Result<()> {
+    process::run(&mut script("tools.sh", &["helm"]))
+}
+
 /// Whether `down` has something to remove, by what `up` leaves in the cache.
 pub fn is_up() -> bool {
     workspace::cache().join("run/kubeconfig").exists()

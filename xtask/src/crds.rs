@@ -1,5 +1,5 @@
 //! `cargo xtask crds`: the custom resource definitions as files, from the Rust
-//! types of the operator.
+//! types of the operator; and what else is generated of them and the chart.
 //!
 //! The operator prints them; this writes one file a kind under crds/ for kubectl,
 //! and the same with Helm's keep annotation into the chart, so that removing the
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::progress::say;
-use crate::{process, workspace};
+use crate::{plain, process, workspace};
 
 const PLAIN: &str = "crds";
 const CHART: &str = "charts/rocketmq-crds/templates";
@@ -38,7 +38,8 @@ pub fn run(options: &Options) -> Result<()> {
         "--",
         "--crds",
     ]))?;
-    let files = files(&printed)?;
+    let mut files = files(&printed)?;
+    files.push(plain::operator()?);
     let stale: Vec<_> = files
         .iter()
         .filter(|(path, text)| {
@@ -48,11 +49,11 @@ pub fn run(options: &Options) -> Result<()> {
     if options.check {
         if let Some((path, _)) = stale.first() {
             bail!(
-                "{} is not what the operator's types say: run `cargo xtask crds` and commit the result",
+                "{} is not what the operator's types and chart say: run `cargo xtask crds` and commit the result",
                 path.display()
             );
         }
-        say(format!("{} definition files are up to date", files.len()));
+        say(format!("{} generated files are up to date", files.len()));
         return Ok(());
     }
     for (path, text) in stale {

@@ -9,6 +9,7 @@ mod clients;
 mod cluster;
 mod crds;
 mod images;
+mod plain;
 mod process;
 mod programs;
 mod progress;
@@ -43,7 +44,7 @@ enum Command {
     Bench(bench::Options),
     /// Crash the store on a simulated disk, seed after seed, and compare it with a model
     Simulate(simulate::Options),
-    /// Write the custom resource definitions from the operator's Rust types
+    /// Write the custom resource definitions from the operator's Rust types, and deploy/ from its chart
     Crds(crds::Options),
 }
 
