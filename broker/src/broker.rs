@@ -27,11 +27,13 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::address::{self, Hosts};
+use crate::change_signal::ChangeSignal;
 use crate::client_table::ClientTable;
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, LoadedConfig, METRICS_PORT_DEFAULT, MetricsExporter};
+use crate::delay::{DelayProgress, Delivery};
 use crate::error::StartError;
-use crate::handler::send::FlushWaits;
+use crate::flush_waits::FlushWaits;
 use crate::handler::{BrokerService, pull};
 use crate::health::BrokerHealth;
 use crate::housekeeping;
@@ -41,7 +43,7 @@ use crate::metadata::consumer_offset::ConsumerOffsets;
 use crate::metadata::group::GroupTable;
 use crate::metadata::topic::TopicTable;
 use crate::metrics::{self, BrokerMetrics};
-use crate::registration::{ChangeSignal, Registration};
+use crate::registration::Registration;
 use crate::runtime_info::RuntimeStats;
 use crate::state::{BrokerState, ConfigFile, Identity, StateSlot};
 
@@ -66,6 +68,7 @@ pub struct Broker {
     /// Ends registration, which unregisters.
     stop_registration: CancellationToken,
     registration_ended: Mutex<Option<mpsc::Receiver<()>>>,
+    delivery: Delivery,
     worker: Worker,
     is_stopped: AtomicBool,
 }
@@ -113,11 +116,13 @@ impl Broker {
                 return Err(error);
             }
         };
-        // From here on nothing fails: requests that already arrived wait for the service.
+        // Requests that already arrived wait for the service.
         let _ = sockets.set(SocketCollector(server.counters().clone()));
         let addr = server.local_addrs()[0];
         let state = Arc::new(parts.into_state(config, loaded, &hosts, store, addr, &worker));
         slot.set(&state);
+        let delivery = Delivery::start(&state)
+            .map_err(StartError::system("start the thread for delayed messages"))?;
         state.store.set_arrival_listener(Arc::new(pull::PullWaker::new(&state)));
         late.set(BrokerService::new(state.clone()));
         let (tasks, stop_tasks) = (TaskTracker::new(), CancellationToken::new());
@@ -159,6 +164,7 @@ impl Broker {
             stop_tasks,
             stop_registration,
             registration_ended: Mutex::new(Some(ended)),
+            delivery,
             worker,
             is_stopped: AtomicBool::new(false),
         })
@@ -202,8 +208,15 @@ impl Broker {
                 error!(%error, "metadata not written at the stop");
             }
         }
-        if let Err(error) = self.state.store.shutdown() {
-            error!(%error, "store not closed cleanly, the next start recovers it");
+        self.delivery.end();
+        match self.state.store.shutdown() {
+            // Now that what was delivered is on disk.
+            Ok(()) => {
+                if let Err(error) = self.state.delays.persist_all() {
+                    error!(%error, "progress of delayed messages not written at the stop");
+                }
+            }
+            Err(error) => error!(%error, "store not closed cleanly, the next start recovers it"),
         }
         self.worker.stop();
         info!("broker stopped");
@@ -232,6 +245,7 @@ impl Drop for Broker {
 struct Parts {
     topics: TopicTable,
     groups: GroupTable,
+    delays: DelayProgress,
     offsets: ConsumerOffsets,
     registration: Arc<Registration>,
 }
@@ -259,13 +273,14 @@ impl Parts {
         let groups = GroupTable::load(&dir, config)?;
         let version_step = u64::try_from(config.consumer_offset_update_version_step).unwrap_or(1);
         let offsets = ConsumerOffsets::load(&dir, version_step)?;
+        let delays = DelayProgress::load(&dir)?;
         let name_servers = config.namesrv_addresses()?;
         let client = {
             let _in_runtime = worker.handle.enter();
             Client::new(ClientConfig::default(), None)
         };
         let registration = Arc::new(Registration::new(client, changes, name_servers));
-        Ok(Self { topics, groups, offsets, registration })
+        Ok(Self { topics, groups, delays, offsets, registration })
     }
 
     fn into_state(
@@ -303,6 +318,7 @@ impl Parts {
             store,
             topics: self.topics,
             groups: self.groups,
+            delays: self.delays,
             offsets: self.offsets,
             clients: ClientTable::default(),
             locks: LockTable::default(),

@@ -139,6 +139,8 @@ rocketmq_protocol::config! {
         /// Delays of levels 1, 2, …
         pub message_delay_level: String =
             "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned() => "messageDelayLevel";
+        /// Time between writes of delayOffset.json.
+        pub flush_delay_offset_interval: i64 = 10_000 => "flushDelayOffsetInterval", 100..=3_600_000;
         /// Whether the timer topic is created.
         pub timer_wheel_enable: bool = true => "timerWheelEnable";
         /// Queues of the revive topic.

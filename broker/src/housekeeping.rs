@@ -94,7 +94,7 @@ async fn end_flush_waits(state: Arc<BrokerState>) {
     let mut interval = every(FLUSH_WAIT_SCAN);
     loop {
         interval.tick().await;
-        state.flush_waits.answer_expired(Instant::now());
+        state.flush_waits.end_expired(Instant::now());
     }
 }
 

@@ -4,20 +4,24 @@
 //! - [`state`]: what all handlers share.
 //! - [`config`]: the keys of `broker.conf`.
 //! - [`handler`]: one function a request code.
+//! - [`delay`]: messages that wait for their time.
 //! - [`metadata`]: topics, groups, consumer offsets, and their files.
-//! - [`client_table`], [`lock_table`], [`long_poll`]: what is known only while it runs.
-//! - [`registration`]: name servers.
+//! - [`client_table`], [`lock_table`], [`long_poll`], [`flush_waits`]: what is known only while it runs.
+//! - [`registration`], [`change_signal`]: name servers.
 //! - [`metrics`], [`runtime_info`], [`health`]: what people and probes are told.
 
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod broker;
+pub mod change_signal;
 pub mod client_table;
 pub mod clock;
 pub mod config;
+pub mod delay;
 pub mod error;
 pub mod filter;
+pub mod flush_waits;
 pub mod handler;
 pub mod health;
 mod housekeeping;

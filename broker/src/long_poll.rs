@@ -9,15 +9,54 @@
 //! the consumer's offset moves on although nothing matches.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use rocketmq_protocol::code::RequestCode;
+use rocketmq_protocol::frame::Ticket;
+use rocketmq_remoting::{Connection, InFlight};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use crate::handler::pull::HeldPull;
+use crate::filter::TagFilter;
+
+/// A pull as the table of waiting pulls keeps it.
+pub struct HeldPull {
+    /// Where the answer goes.
+    pub conn: Arc<Connection>,
+    /// Topic.
+    pub topic: String,
+    /// Queue.
+    pub queue_id: i32,
+    /// First queue offset wanted.
+    pub queue_offset: i64,
+    /// When it is answered even though nothing came.
+    pub deadline: Instant,
+    /// Which messages it wants.
+    pub filter: TagFilter,
+    pub(crate) ticket: Ticket,
+    pub(crate) request: RequestCode,
+    pub(crate) began: Instant,
+    /// Whether it waited for messages.
+    pub(crate) was_held: bool,
+    pub(crate) group: String,
+    pub(crate) count_max: usize,
+    pub(crate) topic_sys_flag: i32,
+    pub(crate) group_sys_flag: i32,
+    pub(crate) suggest: SuggestedBroker,
+    /// Keeps the request in its connection's in-flight bound while it waits.
+    pub(crate) _in_flight: InFlight,
+}
+
+/// Which broker of the group `suggestWhichBrokerId` names.
+#[derive(Clone, Copy)]
+pub(crate) struct SuggestedBroker {
+    pub(crate) in_pace: i64,
+    pub(crate) when_slow: i64,
+}
 
 /// Time between two sweeps, as in RocketMQ's `PullRequestHoldService`.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(5);

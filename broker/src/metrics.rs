@@ -28,15 +28,18 @@ pub enum MessageType {
     Normal,
     /// With an ordering key (`__SHARDINGKEY`).
     Fifo,
+    /// With a delay level.
+    Delay,
 }
 
 impl MessageType {
-    const ALL: [Self; 2] = [Self::Normal, Self::Fifo];
+    const ALL: [Self; 3] = [Self::Normal, Self::Fifo, Self::Delay];
 
     fn label(self) -> &'static str {
         match self {
             Self::Normal => "normal",
             Self::Fifo => "fifo",
+            Self::Delay => "delay",
         }
     }
 }
@@ -59,7 +62,7 @@ pub struct TopicIn {
 /// One topic's counters by kind of message.
 #[derive(Debug)]
 struct TopicEntry {
-    kinds: [Arc<TopicIn>; 2],
+    kinds: [Arc<TopicIn>; 3],
     rate: Rate,
 }
 

@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::metadata::topic::perm;
+use crate::change_signal::ChangeSignal;
+use crate::metadata::perm;
 use crate::state::BrokerState;
 
 /// First and last pause after a failed registration.
@@ -30,30 +31,6 @@ const CONNECTION_CHECK: Duration = Duration::from_secs(1);
 
 /// How long a stopping broker waits for a name server to take note.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Says that topics or permissions changed; many changes in a row are one registration.
-#[derive(Debug)]
-pub struct ChangeSignal {
-    generation: watch::Sender<u64>,
-}
-
-impl Default for ChangeSignal {
-    fn default() -> Self {
-        Self { generation: watch::Sender::new(0) }
-    }
-}
-
-impl ChangeSignal {
-    /// Something that name servers must know changed.
-    pub fn changed(&self) {
-        self.generation.send_modify(|generation| *generation += 1);
-    }
-
-    /// Counts the changes so far.
-    pub fn generation(&self) -> u64 {
-        *self.generation.borrow()
-    }
-}
 
 /// The registrations of this broker.
 pub struct Registration {
@@ -170,7 +147,7 @@ impl Registration {
         state: Arc<BrokerState>,
         stop: CancellationToken,
     ) {
-        let mut changes = self.changes.generation.subscribe();
+        let mut changes = self.changes.subscribe();
         let mut retry = RETRY_FIRST;
         let mut was_registered = false;
         while !stop.is_cancelled() {

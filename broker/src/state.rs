@@ -17,7 +17,8 @@ use tracing::warn;
 
 use crate::client_table::ClientTable;
 use crate::config::BrokerConfig;
-use crate::handler::send::FlushWaits;
+use crate::delay::DelayProgress;
+use crate::flush_waits::FlushWaits;
 use crate::lock_table::LockTable;
 use crate::long_poll::LongPolls;
 use crate::metadata::consumer_offset::ConsumerOffsets;
@@ -43,6 +44,8 @@ pub struct BrokerState {
     pub topics: TopicTable,
     /// Subscription group settings.
     pub groups: GroupTable,
+    /// How far delayed messages have been delivered.
+    pub delays: DelayProgress,
     /// Committed offsets of consumer groups.
     pub offsets: ConsumerOffsets,
     /// Live producers and consumers and their connections.

@@ -75,7 +75,7 @@ const POP: &str = "
 
 const TIMER: &str = "
     transactionTimeOut transactionCheckMax transactionCheckInterval transactionOpMsgMaxSize
-    transactionOpBatchInterval transactionMetricFlushInterval flushDelayOffsetInterval
+    transactionOpBatchInterval transactionMetricFlushInterval
     enableScheduleMessageStats enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit
     scheduleAsyncDeliverMaxResendNum2Blocked maxDelayTime timerPrecisionMs timerMaxDelaySec
     timerRollWindowSlot timerFlushIntervalMs timerGetMessageThreadNum timerPutMessageThreadNum

@@ -26,7 +26,7 @@ use tracing::{debug, warn};
 
 use crate::client_table::{Changes, ClientChannel, Sender};
 use crate::clock::{monotonic_ms, now_ms};
-use crate::metadata::topic::perm;
+use crate::metadata::perm;
 use crate::request::{bad_body, header};
 use crate::state::BrokerState;
 

@@ -11,6 +11,7 @@ pub mod lock;
 pub mod message;
 pub mod offset;
 pub mod pull;
+pub mod retry;
 pub mod send;
 pub mod stats;
 pub mod topic;
@@ -148,6 +149,7 @@ fn quick_handler(code: RequestCode) -> Option<Handler> {
 /// Handlers that may write a file, read cold pages, or walk a table.
 fn slow_handler(code: RequestCode) -> Option<Handler> {
     Some(match code {
+        RequestCode::CONSUMER_SEND_MSG_BACK => retry::consumer_send_msg_back,
         RequestCode::HEART_BEAT => client::heart_beat,
         RequestCode::UNREGISTER_CLIENT => client::unregister_client,
         RequestCode::CHECK_CLIENT_CONFIG => client::check_client_config,
@@ -157,6 +159,7 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::GET_EARLIEST_MSG_STORETIME => offset::get_earliest_msg_storetime,
         RequestCode::SEARCH_OFFSET_BY_TIMESTAMP => offset::search_offset_by_timestamp,
         RequestCode::GET_ALL_CONSUMER_OFFSET => offset::get_all_consumer_offset,
+        RequestCode::GET_ALL_DELAY_OFFSET => offset::get_all_delay_offset,
         RequestCode::INVOKE_BROKER_TO_RESET_OFFSET => offset::invoke_broker_to_reset_offset,
         RequestCode::UPDATE_AND_CREATE_TOPIC => topic::update_and_create_topic,
         RequestCode::UPDATE_AND_CREATE_TOPIC_LIST => topic::update_and_create_topic_list,
@@ -189,9 +192,6 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
 fn later_work(code: RequestCode) -> Option<&'static str> {
     Some(match code {
         RequestCode::END_TRANSACTION => "it has no transactions",
-        RequestCode::CONSUMER_SEND_MSG_BACK => {
-            "it has no retry topics; the client keeps and retries the message itself"
-        }
         RequestCode::SEND_REPLY_MESSAGE | RequestCode::SEND_REPLY_MESSAGE_V2 => {
             "it has no request-reply"
         }
@@ -207,8 +207,7 @@ fn later_work(code: RequestCode) -> Option<&'static str> {
             "it has no POP consumption; use a pull or push consumer"
         }
         RequestCode::RECALL_MESSAGE => "it has no timed messages",
-        RequestCode::GET_ALL_DELAY_OFFSET
-        | RequestCode::GET_BROKER_HA_STATUS
+        RequestCode::GET_BROKER_HA_STATUS
         | RequestCode::EXCHANGE_BROKER_HA_INFO
         | RequestCode::GET_BROKER_EPOCH_CACHE => "it has no replication",
         _ => return None,

@@ -145,6 +145,15 @@ pub fn get_all_consumer_offset(
     Response::ok().with_json(&state.offsets.snapshot())
 }
 
+/// GET_ALL_DELAY_OFFSET: how far each delay level is delivered, as in the file.
+pub fn get_all_delay_offset(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    _frame: &Frame<'_>,
+) -> Response {
+    Response::ok().with_json(&state.delays.table())
+}
+
 /// INVOKE_BROKER_TO_RESET_OFFSET: moves a group in a topic to a time or an offset. The broker
 /// keeps the new offset until the group's next pull (`useServerSideResetOffset`), so the group may
 /// be online or not.

@@ -15,12 +15,12 @@ use rocketmq_protocol::header::pull::{
     SYS_FLAG_SUSPEND,
 };
 use rocketmq_protocol::subscription::{MessageModel, SubscriptionData};
-use rocketmq_remoting::{Connection, InFlight, Output};
+use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{Arrival, ArrivalListener, GetLimits, GetResult, GetStatus, StoreError};
 
 use crate::filter::TagFilter;
-use crate::long_poll::{self, Woken};
-use crate::metadata::topic::perm;
+use crate::long_poll::{self, HeldPull, SuggestedBroker, Woken};
+use crate::metadata::perm;
 use crate::state::BrokerState;
 
 /// Value of `forbiddenType` beside NO_PERMISSION: what refuses (`ForbiddenType`).
@@ -30,41 +30,6 @@ enum Forbidden {
     Group = 2,
     Topic = 3,
     Broadcast = 4,
-}
-
-/// A pull as the table of waiting pulls keeps it.
-pub struct HeldPull {
-    /// Where the answer goes.
-    pub conn: Arc<Connection>,
-    /// Topic.
-    pub topic: String,
-    /// Queue.
-    pub queue_id: i32,
-    /// First queue offset wanted.
-    pub queue_offset: i64,
-    /// When it is answered even though nothing came.
-    pub deadline: Instant,
-    /// Which messages it wants.
-    pub filter: TagFilter,
-    ticket: Ticket,
-    request: RequestCode,
-    began: Instant,
-    /// Whether it waited for messages.
-    was_held: bool,
-    group: String,
-    count_max: usize,
-    topic_sys_flag: i32,
-    group_sys_flag: i32,
-    suggest: SuggestedBroker,
-    /// Keeps the request in its connection's in-flight bound while it waits.
-    _in_flight: InFlight,
-}
-
-/// Which broker of the group `suggestWhichBrokerId` names.
-#[derive(Clone, Copy)]
-struct SuggestedBroker {
-    in_pace: i64,
-    when_slow: i64,
 }
 
 /// A checked pull, ready to read.
@@ -284,7 +249,7 @@ impl Pull<'_> {
         if self.is_cold(state) {
             let held = self.to_held(conn, Duration::ZERO);
             let blocking_state = Arc::clone(state);
-            state.runtime.spawn_blocking(move || held.resume(&blocking_state));
+            state.runtime.spawn_blocking(move || resume(&held, &blocking_state));
             return;
         }
         let result = self.read(state);
@@ -389,31 +354,29 @@ impl Pull<'_> {
 /// What a waiting pull counts in its connection's in-flight bound: about its memory.
 const HELD_PULL_BYTES: usize = 512;
 
-impl HeldPull {
-    /// Pulls again and answers whatever is found.
-    fn resume(self, state: &BrokerState) {
-        if self.conn.is_closed() {
-            return;
-        }
-        let pull = Pull {
-            ticket: self.ticket,
-            request: self.request,
-            began: self.began,
-            was_held: self.was_held,
-            topic: &self.topic,
-            group: &self.group,
-            queue_id: self.queue_id,
-            queue_offset: self.queue_offset,
-            count_max: self.count_max,
-            filter: &self.filter,
-            topic_sys_flag: self.topic_sys_flag,
-            group_sys_flag: self.group_sys_flag,
-            suggest: self.suggest,
-        };
-        let mut out = Output::new();
-        pull.answer(state, pull.read(state), &mut out);
-        self.conn.send(out);
+/// Pulls again and answers whatever is found.
+fn resume(held: &HeldPull, state: &BrokerState) {
+    if held.conn.is_closed() {
+        return;
     }
+    let pull = Pull {
+        ticket: held.ticket,
+        request: held.request,
+        began: held.began,
+        was_held: held.was_held,
+        topic: &held.topic,
+        group: &held.group,
+        queue_id: held.queue_id,
+        queue_offset: held.queue_offset,
+        count_max: held.count_max,
+        filter: &held.filter,
+        topic_sys_flag: held.topic_sys_flag,
+        group_sys_flag: held.group_sys_flag,
+        suggest: held.suggest,
+    };
+    let mut out = Output::new();
+    pull.answer(state, pull.read(state), &mut out);
+    held.conn.send(out);
 }
 
 /// The response code of a read, as `PullMessageProcessor` chooses it.
@@ -438,7 +401,7 @@ fn response_code(status: GetStatus, queue_offset: i64) -> ResponseCode {
 
 fn wake(state: &BrokerState, woken: Woken) {
     for held in woken {
-        held.resume(state);
+        resume(&held, state);
     }
 }
 
@@ -489,6 +452,6 @@ pub async fn answer_expired(state: Arc<BrokerState>) {
 /// Answers every waiting pull; when the broker stops.
 pub fn answer_all(state: &BrokerState) {
     for held in state.long_polls.take_all() {
-        held.resume(state);
+        resume(&held, state);
     }
 }

@@ -3,5 +3,6 @@
 pub mod attributes;
 pub mod consumer_offset;
 pub mod group;
+pub mod perm;
 pub mod persist;
 pub mod topic;

@@ -20,24 +20,12 @@ use tracing::info;
 use super::attributes::{self, AttributeError, Attributes};
 use super::consumer_offset::QUEUE_ID_MAX;
 use super::persist::{self, MetadataError};
+use crate::change_signal::ChangeSignal;
 use crate::clock::now_ms;
 use crate::config::BrokerConfig;
-use crate::registration::ChangeSignal;
 
 /// `topics.json` below the store's config directory.
 pub const FILE_NAME: &str = "topics.json";
-
-/// Permission bits of a topic or broker (PermName).
-pub mod perm {
-    /// New topics inherit from this one.
-    pub const INHERIT: i32 = 1;
-    /// Producers may use it.
-    pub const WRITE: i32 = 2;
-    /// Consumers may use it.
-    pub const READ: i32 = 4;
-    /// All bits that exist, with the reserved priority bit.
-    pub const ALL: i32 = 15;
-}
 
 /// Topics by name.
 pub type TopicMap = HashMap<Arc<str>, Arc<TopicConfig>, foldhash::fast::RandomState>;

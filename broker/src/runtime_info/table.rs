@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rocketmq_protocol::version;
+use rocketmq_protocol::{names, version};
 
 use super::Rate;
 use crate::clock::now_ms;
@@ -19,6 +19,7 @@ pub fn table(state: &BrokerState) -> BTreeMap<String, String> {
     broker(state, &mut table);
     messages(state, &mut table);
     store(state, &mut table);
+    delays(state, &mut table);
     queues(&mut table);
     table
 }
@@ -109,6 +110,14 @@ fn store(state: &BrokerState, table: &mut Table) {
     }
     for key in ["timerEnqueueTps", "timerDequeueTps"] {
         put(table, key, "0.0");
+    }
+}
+
+/// How far each delay level has come, and how far it can.
+fn delays(state: &BrokerState, table: &mut Table) {
+    for (level, offset) in state.delays.all() {
+        let max = state.store.max_queue_offset(names::SCHEDULE_TOPIC, level - 1);
+        put(table, &format!("scheduleMessageOffset_{level}"), format!("{offset},{max}"));
     }
 }
 

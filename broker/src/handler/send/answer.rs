@@ -1,13 +1,11 @@
 //! Answers to sends: at once, or when the group commit or its time-out ends their wait.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parking_lot::Mutex;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::frame::Ticket;
 use rocketmq_protocol::header::send::SendMessageResponse;
@@ -16,6 +14,7 @@ use rocketmq_remoting::{InFlight, Output};
 use rocketmq_store::{AppendError, AppendResult, DurableOutcome, Refusal};
 
 use crate::config::BrokerConfig;
+use crate::flush_waits::WaitEnd;
 use crate::state::BrokerState;
 
 /// The fields that ride on every answer to a send, errors included.
@@ -37,15 +36,13 @@ pub(super) struct PendingSend {
     pub(super) waits: bool,
 }
 
-/// What a send is told whose append failed.
-fn refused(error: Option<&AppendError>) -> (ResponseCode, String) {
-    match error {
-        Some(error @ AppendError::Refused(_)) => {
-            (ResponseCode::SERVICE_NOT_AVAILABLE, error.to_string())
-        }
-        Some(error) => (ResponseCode::SYSTEM_ERROR, error.to_string()),
-        None => (ResponseCode::SYSTEM_ERROR, "the message was not appended".to_owned()),
-    }
+/// What is answered when an append failed.
+pub(in crate::handler) fn append_error(error: &AppendError) -> (ResponseCode, String) {
+    let code = match error {
+        AppendError::Refused(_) => ResponseCode::SERVICE_NOT_AVAILABLE,
+        _ => ResponseCode::SYSTEM_ERROR,
+    };
+    (code, error.to_string())
 }
 
 /// Sends whose append has ended, to be answered.
@@ -73,7 +70,8 @@ impl Answers {
         let mut counted = Counted::new(state, self.began);
         for send in &self.pending {
             let Some(stored) = places.get(send.messages.clone()) else {
-                let (code, remark) = refused(self.error.as_ref());
+                let (code, remark) =
+                    append_error(self.error.as_ref().unwrap_or(&AppendError::NotAppended));
                 out.reply_header(send.ticket, code, Some(&remark), &riders(&config));
                 counted.add(send.request, code);
                 continue;
@@ -148,68 +146,22 @@ pub(super) struct FlushWait {
     pub(super) in_flight: InFlight,
 }
 
-/// A wait that the group commit and its time-out both want to end; the first one does.
-pub(super) type SharedWait = Arc<Mutex<Option<FlushWait>>>;
-
 impl FlushWait {
-    /// Ends a wait by what the flusher says; runs on its thread.
-    pub(super) fn answer_durable(shared: &SharedWait, durable: DurableOutcome) {
-        let Some(mut wait) = shared.lock().take() else { return };
-        let code = match durable {
-            DurableOutcome::Durable => ResponseCode::SUCCESS,
-            DurableOutcome::Failed(reason) => {
+    /// Answers the sends; may run on the flusher's thread.
+    pub(super) fn answer(mut self, end: WaitEnd) {
+        let code = match end {
+            WaitEnd::Flushed(DurableOutcome::Durable) => ResponseCode::SUCCESS,
+            WaitEnd::Flushed(DurableOutcome::Failed(reason)) => {
                 // Nobody knows what is on disk: to the producer it was not stored.
-                wait.places.clear();
-                wait.answers.error = Some(AppendError::Refused(Refusal::SyncFailed(reason)));
+                self.places.clear();
+                self.answers.error = Some(AppendError::Refused(Refusal::SyncFailed(reason)));
                 ResponseCode::SERVICE_NOT_AVAILABLE
             }
+            // Stored, but perhaps not on disk.
+            WaitEnd::TimedOut => ResponseCode::FLUSH_DISK_TIMEOUT,
         };
-        wait.answer(code);
-    }
-
-    fn answer(self, code: ResponseCode) {
         let mut out = Output::new();
         self.answers.write(&self.state, &self.places, code, &mut out);
         self.in_flight.connection().send(out);
-    }
-}
-
-/// The time-outs of waits for the group commit (`syncFlushTimeout`). All waits have the same
-/// time-out, so they end in the order they came and a queue is enough.
-pub struct FlushWaits {
-    waits: Mutex<VecDeque<(Instant, SharedWait)>>,
-    timeout: Duration,
-}
-
-impl FlushWaits {
-    /// No waits; each may last `timeout`.
-    pub fn new(timeout: Duration) -> FlushWaits {
-        FlushWaits { waits: Mutex::default(), timeout }
-    }
-
-    pub(super) fn add(&self, wait: FlushWait) -> SharedWait {
-        let shared = Arc::new(Mutex::new(Some(wait)));
-        let mut waits = self.waits.lock();
-        // Those that ended in time are dropped from the front, so that what is kept is bounded by
-        // the oldest one that still waits.
-        while waits.front().is_some_and(|(_, front)| front.lock().is_none()) {
-            waits.pop_front();
-        }
-        waits.push_back((Instant::now() + self.timeout, Arc::clone(&shared)));
-        shared
-    }
-
-    /// Answers FLUSH_DISK_TIMEOUT for waits that are over: stored, but perhaps not on disk.
-    pub fn answer_expired(&self, now: Instant) {
-        loop {
-            let mut waits = self.waits.lock();
-            let is_over =
-                waits.front().is_some_and(|(end, wait)| *end <= now || wait.lock().is_none());
-            let Some((_, wait)) = waits.pop_front_if(|_| is_over) else { return };
-            drop(waits);
-            if let Some(wait) = wait.lock().take() {
-                wait.answer(ResponseCode::FLUSH_DISK_TIMEOUT);
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! What makes the broker refuse a send, and what it reads from its properties.
 //!
-//! Delayed, timed and transactional messages and retries are refused here until the broker has them:
-//! storing them as ordinary ones would deliver what must not be delivered yet.
+//! Timed and transactional messages are refused here until the broker has them: storing them as
+//! ordinary ones would deliver what must not be delivered yet.
 
 use std::sync::Arc;
 
@@ -15,7 +15,10 @@ use rocketmq_store::MessageError;
 
 use crate::clock::now_ms;
 use crate::config::BrokerConfig;
-use crate::metadata::topic::perm;
+use crate::delay;
+use crate::handler::retry;
+use crate::metadata::perm;
+use crate::metadata::persist::MetadataError;
 use crate::state::BrokerState;
 
 /// What a refused send is told.
@@ -65,20 +68,18 @@ impl<'a> Said<'a> {
         said
     }
 
+    /// The delay level that is asked for; 0 for none.
+    pub(super) fn delay_level(&self) -> Result<i32, Refusal> {
+        let Some(text) = self.delay else { return Ok(0) };
+        text.trim().parse().map_err(|_| {
+            let remark = format!("property DELAY is `{text}`, a delay level (integer) expected");
+            Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
+        })
+    }
+
     /// Refuses what this broker does not do yet. The codes are such that a producer gives up at
     /// once instead of trying other brokers.
     pub(super) fn require_ordinary(&self) -> Result<(), Refusal> {
-        if let Some(text) = self.delay {
-            let level: i32 = text.trim().parse().map_err(|_| {
-                let remark =
-                    format!("property DELAY is `{text}`, a delay level (integer) expected");
-                Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
-            })?;
-            if level > 0 {
-                let what = format!("delayed messages (property DELAY is {level})");
-                return Err(unsupported(&what, "send it without a delay level"));
-            }
-        }
         if self.is_timed {
             return Err(unsupported("timed messages", "send it without TIMER_ properties"));
         }
@@ -141,6 +142,77 @@ pub(super) fn check(
     Ok((topic, queue_id))
 }
 
+/// Where a message is stored: as it was sent, or elsewhere.
+pub(super) struct Destination {
+    pub(super) topic: Arc<TopicConfig>,
+    pub(super) queue_id: i32,
+    /// The queue that the producer is told.
+    pub(super) answered_queue_id: i32,
+    /// Whether it is not stored as it was sent.
+    pub(super) is_redirected: bool,
+    /// Whether it is to be delivered later.
+    pub(super) is_delayed: bool,
+    /// Properties that this adds.
+    pub(super) properties: Vec<u8>,
+}
+
+/// Chooses where a message that was sent to `topic` and `queue_id` is stored: with a delay level in
+/// the schedule topic, after too many retries among its group's dead letters.
+pub(super) fn destination(
+    state: &BrokerState,
+    request: &SendMessageRequest<'_>,
+    topic: Arc<TopicConfig>,
+    queue_id: i32,
+    delay_level: i32,
+) -> Result<Destination, Refusal> {
+    let failed = |error: MetadataError| {
+        tracing::error!(topic = &*request.topic, %error, "creating a topic failed");
+        Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string())
+    };
+    if let Some(group_name) = request.topic.strip_prefix(names::RETRY_PREFIX) {
+        let Some(group) = state.groups.get_or_create(group_name) else {
+            let remark = format!("subscription group not exist, {group_name}");
+            return Err(Refusal::new(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
+        };
+        if retry::is_dead_letter(state, group_name, group.retry_max_times, request) {
+            let mut properties = Vec::new();
+            properties::append(&mut properties, name::DELAY, "-1");
+            return Ok(Destination {
+                topic: retry::dead_letter_topic(state, group_name).map_err(failed)?,
+                queue_id: 0,
+                answered_queue_id: 0,
+                is_redirected: true,
+                is_delayed: false,
+                properties,
+            });
+        }
+    }
+    let levels = state.store.config().delay_levels_ms.len();
+    let Some(diversion) = delay::divert(delay_level, levels, &request.topic, queue_id) else {
+        return Ok(Destination {
+            topic,
+            queue_id,
+            answered_queue_id: queue_id,
+            is_redirected: false,
+            is_delayed: false,
+            properties: Vec::new(),
+        });
+    };
+    let schedule = state.topics.create_internal(
+        names::SCHEDULE_TOPIC,
+        i32::try_from(levels).unwrap_or(i32::MAX),
+        perm::READ | perm::WRITE,
+    );
+    Ok(Destination {
+        topic: schedule.map_err(failed)?,
+        queue_id: diversion.queue_id,
+        answered_queue_id: queue_id,
+        is_redirected: true,
+        is_delayed: true,
+        properties: diversion.properties,
+    })
+}
+
 /// Creates the topic of a send, if it may be.
 fn create_topic(
     state: &BrokerState,
@@ -186,11 +258,22 @@ fn create_topic(
     }
 }
 
-/// Copies a property block without the properties that the broker sets or drops.
-pub(super) fn rewrite(block: &[u8], out: &mut Vec<u8>) {
+/// Copies a property block without the properties that the broker sets or drops. Where the message
+/// is redirected those of a delay are among them.
+pub(super) fn rewrite(block: &[u8], is_redirected: bool, out: &mut Vec<u8>) {
     out.clear();
     for (key, value) in properties::iter_str(block) {
-        if !matches!(key, name::MSG_REGION | name::TRACE_ON | name::CLUSTER | name::POP_CK) {
+        let is_dropped = match key {
+            name::MSG_REGION | name::TRACE_ON | name::CLUSTER | name::POP_CK => true,
+            name::DELAY
+            | name::REAL_TOPIC
+            | name::REAL_QID
+            | name::TIMER_DELAY_SEC
+            | name::TIMER_DELAY_MS
+            | name::TIMER_DELIVER_MS => is_redirected,
+            _ => false,
+        };
+        if !is_dropped {
             properties::append(out, key, value);
         }
     }

@@ -24,12 +24,13 @@ use rocketmq_store::{AppendBatch, AppendResult};
 
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, FlushDiskType};
+use crate::flush_waits::WaitEnd;
 use crate::metrics::MessageType;
 use crate::state::BrokerState;
 
-pub use answer::FlushWaits;
+pub(super) use answer::append_error;
 use answer::{Answers, FlushWait, PendingSend, riders};
-use check::{Refusal, Said, check, illegal, rewrite, unsupported};
+use check::{Refusal, Said, check, destination, illegal, rewrite, unsupported};
 
 /// The sends of one socket read on their way into the log. Its buffers are reused.
 pub struct SendBatch {
@@ -122,10 +123,11 @@ impl SendBatch {
         }
         let hosts = (conn.remote(), state.identity.store_host);
         let (messages_before, bytes_before) = (self.append.len(), self.append.bytes());
-        let kind = if request.batch == Some(true) {
-            self.add_batch(&request, frame, queue_id, hosts, state)?
+        let (topic, kind) = if request.batch == Some(true) {
+            self.add_batch(&request, frame, queue_id, hosts, state)?;
+            (topic, MessageType::Normal)
         } else {
-            self.add_single(&request, frame, queue_id, hosts, state)?
+            self.add_single(&request, frame, topic, queue_id, hosts, state)?
         };
         let messages = self.append.len() - messages_before;
         let bytes = self.append.bytes() - bytes_before;
@@ -147,13 +149,17 @@ impl SendBatch {
         &mut self,
         request: &SendMessageRequest<'_>,
         frame: &Frame<'_>,
+        topic: Arc<TopicConfig>,
         queue_id: i32,
         hosts: (SocketAddr, SocketAddr),
         state: &BrokerState,
-    ) -> Result<MessageType, Refusal> {
+    ) -> Result<(Arc<TopicConfig>, MessageType), Refusal> {
         let block = request.properties.as_deref().unwrap_or_default().as_bytes();
         let said = Said::read(block);
-        said.require_ordinary()?;
+        let to = destination(state, request, topic, queue_id, said.delay_level()?)?;
+        if !to.is_delayed {
+            said.require_ordinary()?;
+        }
         let made_key;
         let (unique_key, key_pair) = match said.unique_key {
             Some(key) => (key, String::new()),
@@ -163,19 +169,25 @@ impl SendBatch {
                 (made_key.as_str(), pair)
             }
         };
-        let block = if said.needs_rewrite {
-            rewrite(block, &mut self.rewritten);
+        let block = if said.needs_rewrite || to.is_redirected {
+            rewrite(block, to.is_redirected, &mut self.rewritten);
             self.rewritten.as_slice()
         } else {
             block
         };
         let first = self.append.len();
-        let pieces = [block, key_pair.as_bytes(), &state.broker_properties];
-        let message =
-            NewMessage { properties: &pieces, ..new_message(request, queue_id, frame.body, hosts) };
+        let pieces = [block, key_pair.as_bytes(), &*to.properties, &state.broker_properties];
+        let as_sent = new_message(request, to.queue_id, frame.body, hosts);
+        let message = NewMessage { topic: &to.topic.topic_name, properties: &pieces, ..as_sent };
         self.append.push(&message).map_err(|error| illegal(&error))?;
-        self.add_pending(frame, queue_id, first, unique_key, !said.does_not_wait);
-        Ok(if said.has_sharding_key { MessageType::Fifo } else { MessageType::Normal })
+        let waits = !said.does_not_wait;
+        self.add_pending(frame, to.answered_queue_id, first, unique_key, waits);
+        let kind = match (to.is_delayed, said.has_sharding_key) {
+            (true, _) => MessageType::Delay,
+            (false, true) => MessageType::Fifo,
+            (false, false) => MessageType::Normal,
+        };
+        Ok((to.topic, kind))
     }
 
     fn add_batch(
@@ -185,7 +197,7 @@ impl SendBatch {
         queue_id: i32,
         hosts: (SocketAddr, SocketAddr),
         state: &BrokerState,
-    ) -> Result<MessageType, Refusal> {
+    ) -> Result<(), Refusal> {
         if request.topic.starts_with(names::RETRY_PREFIX) {
             let remark = format!("batch sends to retry topic {} are not allowed", request.topic);
             return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
@@ -216,7 +228,7 @@ impl SendBatch {
         self.append.push_batch(&all, frame.body).map_err(|error| illegal(&error))?;
         let unique_key = said_by_all.unique_key.unwrap_or_default();
         self.add_pending(frame, queue_id, first, unique_key, !said_by_all.does_not_wait);
-        Ok(MessageType::Normal)
+        Ok(())
     }
 
     fn add_pending(
@@ -272,9 +284,9 @@ impl SendBatch {
                     state: Arc::clone(state),
                     in_flight: conn.hold(self.append.bytes()),
                 };
-                let wait = state.flush_waits.add(waiting);
-                let answer = move |durable| FlushWait::answer_durable(&wait, durable);
-                state.store.on_durable(end, Box::new(answer));
+                let wait = state.flush_waits.add(Box::new(|end| waiting.answer(end)));
+                let flushed = move |outcome| wait.end(WaitEnd::Flushed(outcome));
+                state.store.on_durable(end, Box::new(flushed));
             }
             _ => {
                 answers.write(state, &self.places, ResponseCode::SUCCESS, out);

@@ -65,9 +65,6 @@ pub fn run(options: &Options) -> Result {
             elapsed * 1e9 / pages
         );
     }
-    println!(
-        "| fdatasync of 4 KiB | {:.0} a second |\n",
-        syncs_per_second(&bed, options.window)?
-    );
+    println!("| fdatasync of 4 KiB | {:.0} a second |\n", syncs_per_second(&bed, options.window)?);
     Ok(())
 }
