@@ -19,7 +19,8 @@ const pollInterval = 50 * time.Millisecond
 // --seconds, or when told to.
 //
 // Modes: push (concurrently), orderly, pull (every queue of a topic from its first to its last offset, with a
-// "queue" line for each), lite-pull (the client's own poll and acknowledge).
+// "queue" line for each), lite-pull (the client's own poll and acknowledge). In the first two a message fails as long
+// as it was delivered again fewer than --fail-times.
 type receiving struct {
 	run         *run
 	options     *options
@@ -35,7 +36,7 @@ type receiving struct {
 
 func consume(r *run, args []string) error {
 	o, err := parse(args, "namesrv", "topic", "mode", "model", "tags", "group", "from", "count", "idle-ms", "seconds",
-		"batch-size", "threads", "instance", "consume-ms")
+		"batch-size", "threads", "instance", "consume-ms", "fail-times", "max-reconsume-times")
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,12 @@ func (c *receiving) consumerOptions() []consumer.Option {
 }
 
 func (c *receiving) push(orderly bool) error {
-	push, err := rocketmq.NewPushConsumer(append(c.consumerOptions(), consumer.WithConsumerOrder(orderly))...)
+	failTimes := c.options.number("fail-times", 0)
+	options := append(c.consumerOptions(), consumer.WithConsumerOrder(orderly))
+	if most := c.options.number("max-reconsume-times", -1); most >= 0 {
+		options = append(options, consumer.WithMaxReconsumeTimes(int32(most)))
+	}
+	push, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return err
 	}
@@ -98,6 +104,11 @@ func (c *receiving) push(orderly bool) error {
 		err = push.Subscribe(topic, c.selector,
 			func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 				c.arrived(messages)
+				for _, message := range messages {
+					if int64(message.ReconsumeTimes) < failTimes {
+						return consumer.ConsumeRetryLater, nil
+					}
+				}
 				return consumer.ConsumeSuccess, nil
 			})
 		if err != nil {

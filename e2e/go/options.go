@@ -49,7 +49,7 @@ func parse(args []string, known ...string) (*options, error) {
 	for name, value := range o.values {
 		switch name {
 		case "count", "size", "threads", "rate", "seconds", "batch-size", "timeout-ms", "in-flight", "retries",
-			"queues", "idle-ms", "consume-ms":
+			"queues", "idle-ms", "consume-ms", "delay-level", "fail-times", "max-reconsume-times":
 			if _, err := strconv.ParseInt(value, 10, 64); err != nil {
 				return nil, fmt.Errorf("argument --%s %q: expected a number", name, value)
 			}

@@ -44,7 +44,8 @@ type sending struct {
 
 func produce(r *run, args []string) error {
 	o, err := parse(args, "namesrv", "topic", "mode", "tags", "key-prefix", "count", "size", "threads", "order", "rate",
-		"seconds", "batch-size", "timeout-ms", "in-flight", "property", "retries", "group", "instance", "queues")
+		"seconds", "batch-size", "timeout-ms", "in-flight", "property", "retries", "group", "instance", "queues",
+		"delay-level")
 	if err != nil {
 		return err
 	}
@@ -184,6 +185,9 @@ func (s *sending) message(thread, sequence int64) *primitive.Message {
 	message.WithProperty("seq", strconv.FormatInt(sequence, 10))
 	for name, value := range s.options.properties {
 		message.WithProperty(name, value)
+	}
+	if level := s.options.number("delay-level", 0); level > 0 {
+		message.WithDelayTimeLevel(int(level))
 	}
 	return message
 }

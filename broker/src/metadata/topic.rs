@@ -19,6 +19,7 @@ use tracing::info;
 
 use super::attributes::{self, AttributeError, Attributes};
 use super::consumer_offset::QUEUE_ID_MAX;
+use super::perm;
 use super::persist::{self, MetadataError};
 use crate::change_signal::ChangeSignal;
 use crate::clock::now_ms;

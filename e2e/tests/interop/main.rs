@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod clients;
+mod delays;
 mod disk;
 mod golden;
 mod kills;

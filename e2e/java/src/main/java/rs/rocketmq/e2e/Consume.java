@@ -25,7 +25,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * {@code --idle-ms} without one, after {@code --seconds}, or when told to. Several topics are joined by commas.
  *
  * <p>Modes: {@code push} (concurrently), {@code orderly}, {@code pull} (every queue of a topic from its first to
- * its last offset, with a {@code queue} line for each), {@code lite-pull} (subscribe), {@code lite-assign}.
+ * its last offset, with a {@code queue} line for each), {@code lite-pull} (subscribe), {@code lite-assign}. In
+ * the first two a message fails as long as it was delivered again fewer than {@code --fail-times}.
  */
 final class Consume {
     private static final long POLL_MS = 50;
@@ -46,6 +47,8 @@ final class Consume {
     private final long consumeMs;
     private final int heartbeatMs;
     private final int routePollMs;
+    private final int failTimes;
+    private final int maxReconsumeTimes;
     private final AtomicLong received = new AtomicLong();
     private volatile long lastArrival = System.nanoTime();
 
@@ -66,6 +69,8 @@ final class Consume {
         consumeMs = options.number("consume-ms", 0);
         heartbeatMs = (int) options.number("heartbeat-ms", 30_000);
         routePollMs = (int) options.number("route-poll-ms", 30_000);
+        failTimes = (int) options.number("fail-times", 0);
+        maxReconsumeTimes = (int) options.number("max-reconsume-times", -1);
         long seconds = options.number("seconds", 0);
         deadline = seconds > 0 ? System.nanoTime() + seconds * 1_000_000_000L : Long.MAX_VALUE;
     }
@@ -81,7 +86,7 @@ final class Consume {
     static void run(Run run, String[] args, int from) throws Exception {
         Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "group", "from",
             "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms",
-            "route-poll-ms");
+            "route-poll-ms", "fail-times", "max-reconsume-times");
         Consume consume = new Consume(run, options);
         String mode = options.text("mode", "push");
         switch (mode) {
@@ -116,18 +121,21 @@ final class Consume {
         consumer.setConsumeThreadMin(threads);
         consumer.setConsumeThreadMax(threads);
         consumer.setConsumeMessageBatchMaxSize(batch);
+        consumer.setMaxReconsumeTimes(maxReconsumeTimes);
         for (String topic : topics) {
             consumer.subscribe(topic, tags);
         }
         if (orderly) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 arrived(messages);
-                return ConsumeOrderlyStatus.SUCCESS;
+                return fails(messages) ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+                    : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 arrived(messages);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                return fails(messages) ? ConsumeConcurrentlyStatus.RECONSUME_LATER
+                    : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
         consumer.start();
@@ -234,6 +242,11 @@ final class Consume {
     private boolean finished() {
         return run.stopped() || received.get() >= count || System.nanoTime() >= deadline
             || idleMs > 0 && System.nanoTime() - lastArrival > idleMs * 1_000_000L;
+    }
+
+    /** Whether one of the messages has not failed often enough yet. */
+    private boolean fails(List<MessageExt> messages) {
+        return messages.stream().anyMatch(message -> message.getReconsumeTimes() < failTimes);
     }
 
     private void arrived(List<MessageExt> messages) {

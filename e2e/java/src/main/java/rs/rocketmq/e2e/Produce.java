@@ -39,6 +39,7 @@ final class Produce {
     private final Semaphore inFlight;
     private final int inFlightMax;
     private final Map<String, String> properties;
+    private final int delayLevel;
     private final long started = System.nanoTime();
     private final AtomicLong sent = new AtomicLong();
     private final AtomicLong acknowledged = new AtomicLong();
@@ -62,6 +63,7 @@ final class Produce {
         inFlightMax = (int) options.number("in-flight", 64);
         inFlight = new Semaphore(inFlightMax);
         properties = options.properties();
+        delayLevel = (int) options.number("delay-level", 0);
         int retries = (int) options.number("retries", 2);
         producer.setProducerGroup(options.text("group", "e2e_producer"));
         producer.setNamesrvAddr(options.required("namesrv"));
@@ -77,7 +79,7 @@ final class Produce {
     static void run(Run run, String[] args, int from) throws Exception {
         new Produce(run, new Options(args, from, "namesrv", "topic", "mode", "tags", "key-prefix", "count",
             "size", "threads", "order", "rate", "seconds", "batch-size", "timeout-ms", "in-flight", "property",
-            "retries", "group", "instance", "client-max-bytes", "queues", "route-poll-ms")).execute();
+            "retries", "group", "instance", "client-max-bytes", "queues", "route-poll-ms", "delay-level")).execute();
     }
 
     private void execute() throws Exception {
@@ -149,6 +151,9 @@ final class Produce {
         }
         message.putUserProperty("seq", Long.toString(sequence));
         properties.forEach(message::putUserProperty);
+        if (delayLevel > 0) {
+            message.setDelayTimeLevel(delayLevel);
+        }
         return message;
     }
 
