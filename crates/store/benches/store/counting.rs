@@ -49,6 +49,9 @@ impl FileSystem for Counting {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         RealFileSystem.sync_directory(path)
     }
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        RealFileSystem.sync_all(path)
+    }
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         RealFileSystem.list(path)
     }
