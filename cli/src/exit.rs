@@ -16,6 +16,8 @@ pub enum Exit {
     Timeout = 4,
     /// No name server or broker could be reached.
     Unreachable = 5,
+    /// A store directory is damaged.
+    Damaged = 6,
 }
 
 impl From<Exit> for ExitCode {

@@ -7,6 +7,7 @@ mod group;
 mod output;
 mod send;
 mod standalone;
+mod store;
 mod topic;
 
 use std::io::IsTerminal;
@@ -29,7 +30,8 @@ struct Args {
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 success; 1 failure; 2 wrong arguments; 3 the topic, group or broker does not exist;
-4 nothing came in time; 5 no name server or broker could be reached.
+4 nothing came in time; 5 no name server or broker could be reached; 6 the store directory is
+damaged; 74 a file was truncated or its disk failed while it was read.
 Errors and logs go to standard error; RUST_LOG sets the level of the logs (default warn).";
 
 #[derive(Subcommand)]
@@ -46,6 +48,9 @@ enum Command {
     /// List consumer groups and their progress
     #[command(subcommand)]
     Group(group::Command),
+    /// Check, print and repair the files of a broker that is stopped
+    #[command(subcommand)]
+    Store(store::Command),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +68,7 @@ fn main() -> ExitCode {
         Command::Topic(command) => connect::block_on(topic::run(command, args.output)),
         Command::Send(command) => connect::block_on(send::run(command, args.output)),
         Command::Consume(command) => connect::block_on(consume::run(command, args.output)),
+        Command::Store(command) => store::run(command, args.output),
         Command::Group(command) => connect::block_on(group::run(command, args.output)),
     };
     match result {

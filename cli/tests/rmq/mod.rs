@@ -1,5 +1,7 @@
 //! The built program: single commands, and a standalone in a directory of its own.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};

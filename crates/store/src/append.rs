@@ -18,8 +18,8 @@ use crate::config::StoreConfig;
 use crate::consume_queue::ConsumeQueue;
 use crate::dispatch::{Arrival, TagsCode};
 use crate::error::{AppendError, MessageError};
+use crate::log_walk::SECTOR_BYTES;
 use crate::queue_table;
-use crate::recovery::SECTOR_BYTES;
 
 /// A record may exceed `maxMessageSize` by this much for its topic, properties and fixed fields
 /// (`MessageExtEncoder`).

@@ -17,7 +17,22 @@ use crate::file_system::FileSystem;
 use crate::small_file::{read_small_file, write_small_file};
 
 /// Topic to the physical offset in front of which its records count no more.
-type Ends = BTreeMap<String, i64>;
+pub(crate) type Ends = BTreeMap<String, i64>;
+
+fn path_in(root_dir: &Path) -> PathBuf {
+    root_dir.join("config").join("deletedTopics.json")
+}
+
+/// Reads the file, if there is one; writes nothing.
+///
+/// # Errors
+/// When it is damaged.
+pub(crate) fn read(file_system: &dyn FileSystem, root_dir: &Path) -> Result<Ends, StoreError> {
+    let read = read_small_file(file_system, &path_in(root_dir), |bytes| {
+        serde_json::from_slice::<Ends>(bytes).map_err(|error| error.to_string())
+    })?;
+    Ok(read.map(|file| file.value).unwrap_or_default())
+}
 
 /// The deletions that the log still holds records of.
 #[derive(Debug)]
@@ -36,11 +51,8 @@ impl DeletedTopics {
         file_system: Arc<dyn FileSystem>,
         root_dir: &Path,
     ) -> Result<DeletedTopics, StoreError> {
-        let path = root_dir.join("config").join("deletedTopics.json");
-        let read = read_small_file(&*file_system, &path, |bytes| {
-            serde_json::from_slice::<Ends>(bytes).map_err(|error| error.to_string())
-        })?;
-        let ends = Mutex::new(read.map(|file| file.value).unwrap_or_default());
+        let path = path_in(root_dir);
+        let ends = Mutex::new(read(&*file_system, root_dir)?);
         Ok(DeletedTopics { file_system, path, ends })
     }
 

@@ -165,6 +165,15 @@ pub trait StoreFile: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the operating system says.
     fn map(&self, bytes: usize) -> io::Result<Mapping>;
+    /// Takes the lock of the file together with others who take it so. False when someone holds the
+    /// exclusive one. It is let go when the file is dropped, and the file may be open for reading
+    /// only.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn try_lock_shared(&self) -> io::Result<bool> {
+        self.try_lock()
+    }
     /// Takes the exclusive lock of the file. False when someone else holds it. It is let go when
     /// the file is dropped.
     ///
@@ -351,6 +360,20 @@ impl StoreFile for RealFile {
 
     fn map(&self, bytes: usize) -> io::Result<Mapping> {
         Mapping::of_file(&self.file, &self.path, bytes)
+    }
+
+    fn try_lock_shared(&self) -> io::Result<bool> {
+        // Both kinds, as for the exclusive one below.
+        match rustix::fs::fcntl_lock(&self.file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn try_lock(&self) -> io::Result<bool> {

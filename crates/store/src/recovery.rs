@@ -26,8 +26,9 @@ use crate::file_system::FileSystem;
 use crate::mapped_file_queue::MappedFile;
 use crate::queue_table::{self, QueueTable};
 
-/// What a disk writes as a whole, at least.
-pub(crate) const SECTOR_BYTES: usize = 512;
+mod verify;
+
+use verify::Ending;
 
 /// What opening a directory found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -262,76 +263,31 @@ impl Recovery<'_> {
         let first = files.first().map_or(0, |file| file.base_offset());
         let mut end = End { position: first, timestamp_ms: 0, reason: None };
         for file in files {
-            report.files_walked += 1;
             file.publish(file.end_offset());
-            end.position = file.base_offset();
-            loop {
-                let bytes = file.published_from(end.position).unwrap_or(&[]);
-                match self.verify(bytes, end.position, file.base_offset()) {
-                    Ok(Step::Record(record)) => {
-                        self.dispatch(&record, report, incomplete)?;
-                        report.records_walked += 1;
-                        report.bytes_walked += record.size as u64;
-                        end.position += record.size as u64;
-                        end.timestamp_ms = end.timestamp_ms.max(record.store_timestamp_ms);
-                    }
-                    Ok(Step::NextFile) => {
-                        end.position = file.end_offset();
-                        break;
-                    }
-                    Ok(Step::End) => return Ok(end),
-                    Err(reason) => {
-                        end.reason = Some(format!(
-                            "{reason} at byte {} of {}",
-                            end.position - file.base_offset(),
-                            file.path().display()
-                        ));
-                        return Ok(end);
-                    }
+        }
+        verify::in_order(files, self.config.check_crc_on_recover, |verified| {
+            report.files_walked += usize::from(verified.begins_file);
+            for record in &verified.records {
+                self.dispatch(record, report, incomplete)?;
+                report.records_walked += 1;
+                report.bytes_walked += record.size as u64;
+                end.timestamp_ms = end.timestamp_ms.max(record.store_timestamp_ms);
+            }
+            end.position = verified.end;
+            match verified.ending {
+                Ending::GoesOn | Ending::Unwritten => {}
+                Ending::NextFile => end.position = verified.file.end_offset(),
+                Ending::Bad(reason) => {
+                    end.reason = Some(format!(
+                        "{reason} at byte {} of {}",
+                        end.position - verified.file.base_offset(),
+                        verified.file.path().display()
+                    ));
                 }
             }
-        }
+            Ok(())
+        })?;
         Ok(end)
-    }
-
-    /// What stands at `position`, of which `bytes` are the rest of the file that begins at
-    /// `file_start`.
-    fn verify<'b>(
-        &self,
-        bytes: &'b [u8],
-        position: u64,
-        file_start: u64,
-    ) -> Result<Step<'b>, String> {
-        // A file that ends without a blank can only be one that is filled to the last byte.
-        if bytes.is_empty() {
-            return Ok(Step::NextFile);
-        }
-        if bytes.iter().take(record::BLANK_BYTES_MIN).all(|byte| *byte == 0) {
-            return Ok(Step::End);
-        }
-        let record = match record::decode_log_item(bytes).map_err(|error| error.to_string())? {
-            LogItem::Blank => return Ok(Step::NextFile),
-            LogItem::Record(record) => record,
-        };
-        if record.physical_offset != position as i64 {
-            return Err(format!("record says physical offset {}", record.physical_offset));
-        }
-        if record.topic.contains('\0') {
-            return Err("topic holds a zero byte, so the record is torn".to_owned());
-        }
-        if record.queue_offset < 0 {
-            return Err(format!("record says queue offset {}", record.queue_offset));
-        }
-        // The CRC covers the body alone. What was lost behind it reads as zeros, whole sectors or
-        // all to the last byte of the record; `append` sees to it that no sound block looks so.
-        let properties_at = position - file_start + (record.size - record.properties.len()) as u64;
-        if record.properties.last() == Some(&0) || lacks_sector(record.properties, properties_at) {
-            return Err("properties hold zeros where they cannot, so the record is torn".to_owned());
-        }
-        if self.config.check_crc_on_recover && !record.body_matches_crc() {
-            return Err(format!("body does not match its CRC {:#010x}", record.body_crc));
-        }
-        Ok(Step::Record(record))
     }
 
     fn dispatch(
@@ -487,29 +443,10 @@ impl Recovery<'_> {
 /// Queues that lack entries, by number.
 type Incomplete = BTreeMap<u64, Arc<ConsumeQueue>>;
 
-enum Step<'a> {
-    Record(MessageRecord<'a>),
-    NextFile,
-    /// Nothing was ever written here.
-    End,
-}
-
 /// The newest file that begins in front of what the queues reach; the first if there is none.
 fn start_at(files: &[Arc<MappedFile>], queues_reach: i64) -> usize {
     let reach = u64::try_from(queues_reach).unwrap_or(0);
     files.iter().rposition(|file| file.base_offset() <= reach).unwrap_or(0)
-}
-
-/// Whether a property block, which begins at byte `at` of its file, has nothing but zeros in one of
-/// the sectors that it lies in.
-fn lacks_sector(properties: &[u8], at: u64) -> bool {
-    // A remainder of the sector's length fits.
-    let in_first = SECTOR_BYTES - (at % SECTOR_BYTES as u64) as usize;
-    let (first, rest) = properties.split_at(in_first.min(properties.len()));
-    std::iter::once(first)
-        .filter(|part| !part.is_empty())
-        .chain(rest.chunks(SECTOR_BYTES))
-        .any(|part| part.iter().all(|byte| *byte == 0))
 }
 
 /// Reads the first record of a file, if it begins with one.

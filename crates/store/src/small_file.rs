@@ -95,7 +95,7 @@ pub fn read_small_file<T>(
 
 /// Reads a whole file of bounded size.
 pub(crate) fn read_whole(file_system: &dyn FileSystem, path: &Path) -> io::Result<Vec<u8>> {
-    let file = file_system.open(path, OpenMode::Existing)?;
+    let file = file_system.open(path, OpenMode::ReadOnly)?;
     let len = file.len_bytes()?;
     if len > BYTES_MAX {
         return Err(io::Error::new(

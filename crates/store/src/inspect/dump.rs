@@ -1,0 +1,172 @@
+//! Reading single things of a store directory: a record, entries of a queue, the checkpoint.
+
+use std::io;
+use std::path::PathBuf;
+
+use rocketmq_protocol::message::record::MessageRecord;
+
+use super::finding::Findings;
+use super::log::{self, Window};
+use super::{CheckReport, small};
+use crate::checkpoint::CheckpointWords;
+use crate::config::StoreConfig;
+use crate::consume_queue::{UNIT_BYTES, Unit};
+use crate::error::StoreError;
+use crate::file_system::{FileSystem, OpenMode};
+use crate::log_walk::Step;
+use crate::mapped_file_queue::file_name;
+
+/// What stands at a place of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPlace {
+    /// The file that holds the place.
+    pub path: PathBuf,
+    /// Byte within the file.
+    pub at: u64,
+    /// What is there.
+    pub item: LogPlaceItem,
+}
+
+/// What is at a [`LogPlace`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogPlaceItem {
+    /// A sound message; decode it with [`MessageRecord::decode`].
+    Record(Vec<u8>),
+    /// The rest of the file is unused and the log goes on in the next one.
+    Blank,
+    /// Nothing was ever written here.
+    Empty,
+    /// None of these, and why.
+    Damaged(String),
+}
+
+/// Reads what begins at a physical offset; `None` if no file holds it.
+///
+/// # Errors
+/// When a directory of the log cannot be listed.
+pub fn log_place(
+    file_system: &dyn FileSystem,
+    config: &StoreConfig,
+    physical_offset: u64,
+) -> Result<Option<LogPlace>, StoreError> {
+    let (mut findings, mut report) = (Findings::default(), CheckReport::default());
+    let files = log::load(file_system, config, &mut findings, &mut report)?;
+    let file = files
+        .iter()
+        .find(|file| (file.base_offset..file.base_offset + file.bytes).contains(&physical_offset));
+    let Some(file) = file else { return Ok(None) };
+    let at = physical_offset - file.base_offset;
+    let mut window = Window::new(file);
+    let size = match window.step(at) {
+        Ok(Step::Record(record)) => Ok(record.size as u64),
+        Ok(Step::NextFile) => Err(LogPlaceItem::Blank),
+        Ok(Step::End) => Err(LogPlaceItem::Empty),
+        Err(reason) => Err(LogPlaceItem::Damaged(reason)),
+    };
+    let item = match size {
+        Err(item) => item,
+        Ok(size) => match window.at(at, size) {
+            Ok(bytes) => LogPlaceItem::Record(bytes[..size as usize].to_vec()),
+            Err(error) => LogPlaceItem::Damaged(format!("cannot be read: {error}")),
+        },
+    };
+    Ok(Some(LogPlace { path: file.path.clone(), at, item }))
+}
+
+/// An entry of a ConsumeQueue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Its index in the queue.
+    pub queue_offset: i64,
+    /// The entry.
+    pub unit: Unit,
+    /// Store time of the message that it points at, in ms, if a sound record of this place in the
+    /// queue lies there.
+    pub store_timestamp_ms: Option<i64>,
+}
+
+/// Reads `count` entries of a queue from `from` on, or from its first one. Entries that were never
+/// written end it. `None` if there is no such queue.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn queue_entries(
+    file_system: &dyn FileSystem,
+    config: &StoreConfig,
+    topic: &str,
+    queue_id: i32,
+    from: Option<i64>,
+    count: usize,
+) -> Result<Option<Vec<QueueEntry>>, StoreError> {
+    let directory = config.root_dir.join("consumequeue").join(topic).join(queue_id.to_string());
+    let is_name = crate::queue_table::is_directory_name(topic) && queue_id >= 0;
+    let exists = is_name
+        && file_system.exists(&directory).map_err(StoreError::io("look for", &directory))?;
+    if !exists {
+        return Ok(None);
+    }
+    let listed = crate::mapped_file_queue::list_log_files(file_system, &directory)?;
+    let per_file = (config.consume_queue_file_bytes / UNIT_BYTES as u64) as i64;
+    let first = listed.files.first().map_or(0, |(base, _)| (*base / UNIT_BYTES as u64) as i64);
+    let mut offset = from.unwrap_or(first).max(first);
+    let (mut findings, mut report) = (Findings::default(), CheckReport::default());
+    let log_files = log::load(file_system, config, &mut findings, &mut report)?;
+    let mut entries = Vec::new();
+    while entries.len() < count {
+        let base = (offset / per_file) as u64 * config.consume_queue_file_bytes;
+        if !listed.files.iter().any(|(found, _)| *found == base) {
+            break;
+        }
+        let path = directory.join(file_name(base));
+        let file =
+            file_system.open(&path, OpenMode::ReadOnly).map_err(StoreError::io("open", &path))?;
+        let mut bytes = [0; UNIT_BYTES];
+        while entries.len() < count && offset < (base / UNIT_BYTES as u64) as i64 + per_file {
+            let at = (offset % per_file) as u64 * UNIT_BYTES as u64;
+            match file.read_at(&mut bytes, at) {
+                Ok(()) => {}
+                // A file that is too short.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Ok(Some(entries));
+                }
+                Err(error) => return Err(StoreError::io("read", &path)(error)),
+            }
+            let unit = Unit::decode(&bytes);
+            if !unit.is_written() {
+                return Ok(Some(entries));
+            }
+            let store_timestamp_ms = store_time(&log_files, unit, topic, queue_id, offset);
+            entries.push(QueueEntry { queue_offset: offset, unit, store_timestamp_ms });
+            offset += 1;
+        }
+    }
+    Ok(Some(entries))
+}
+
+fn store_time(
+    files: &[log::LogFile],
+    unit: Unit,
+    topic: &str,
+    queue_id: i32,
+    queue_offset: i64,
+) -> Option<i64> {
+    let place = u64::try_from(unit.physical_offset).ok()?;
+    let file = files
+        .iter()
+        .find(|file| (file.base_offset..file.base_offset + file.bytes).contains(&place))?;
+    let size = u64::try_from(unit.size).ok()?;
+    let mut bytes = vec![0; usize::try_from(size.min(file.bytes)).ok()?];
+    file.file.read_at(&mut bytes, place - file.base_offset).ok()?;
+    let record = MessageRecord::decode(&bytes).ok()?;
+    let same = record.physical_offset == unit.physical_offset
+        && record.size as u64 == size
+        && record.topic == topic
+        && record.queue_id == queue_id
+        && record.queue_offset == queue_offset;
+    same.then_some(record.store_timestamp_ms)
+}
+
+/// Reads the checkpoint; `None` if there is none that can be read.
+pub fn checkpoint(file_system: &dyn FileSystem, config: &StoreConfig) -> Option<CheckpointWords> {
+    small::words(file_system, config)
+}

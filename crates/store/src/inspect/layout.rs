@@ -1,0 +1,82 @@
+//! How long the files of a directory are, as they themselves say.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::config::StoreConfig;
+use crate::consume_queue::UNIT_BYTES;
+use crate::error::StoreError;
+use crate::file_system::FileSystem;
+use crate::mapped_file_queue::parse_file_name;
+
+/// Settings for a directory whose broker.conf is not at hand: RocketMQ's defaults, and the lengths
+/// that most files have.
+///
+/// # Errors
+/// When `root_dir` does not exist or a directory cannot be listed.
+pub fn found_config(
+    file_system: &dyn FileSystem,
+    root_dir: &Path,
+) -> Result<StoreConfig, StoreError> {
+    let mut config = StoreConfig::new(root_dir);
+    // Says by name when there is no such directory.
+    file_system.list(root_dir).map_err(StoreError::io("list", root_dir))?;
+    let mut lengths = Lengths::default();
+    for directory in super::log_directories(&config) {
+        lengths.count(file_system, directory)?;
+    }
+    // A file cannot be shorter than a page of the smallest setting, or begin off its length.
+    if let Some(bytes) = lengths.most_frequent(4096) {
+        config.commit_log_file_bytes = bytes;
+    }
+    let mut lengths = Lengths::default();
+    for topic in directories(file_system, &root_dir.join("consumequeue"))? {
+        for queue in directories(file_system, &topic)? {
+            lengths.count(file_system, &queue)?;
+        }
+    }
+    if let Some(bytes) = lengths.most_frequent(UNIT_BYTES as u64) {
+        config.consume_queue_file_bytes = bytes;
+    }
+    Ok(config)
+}
+
+/// The directories in a directory, which need not exist.
+pub(super) fn directories(
+    file_system: &dyn FileSystem,
+    path: &Path,
+) -> Result<Vec<std::path::PathBuf>, StoreError> {
+    if !file_system.exists(path).map_err(StoreError::io("look for", path))? {
+        return Ok(Vec::new());
+    }
+    let entries = file_system.list(path).map_err(StoreError::io("list", path))?;
+    Ok(entries
+        .into_iter()
+        .filter(|entry| entry.is_directory)
+        .map(|entry| path.join(entry.name))
+        .collect())
+}
+
+/// How many files have which length.
+#[derive(Debug, Default)]
+struct Lengths(BTreeMap<u64, usize>);
+
+impl Lengths {
+    fn count(&mut self, file_system: &dyn FileSystem, path: &Path) -> Result<(), StoreError> {
+        if !file_system.exists(path).map_err(StoreError::io("look for", path))? {
+            return Ok(());
+        }
+        for entry in file_system.list(path).map_err(StoreError::io("list", path))? {
+            if parse_file_name(&entry.name).is_some() && !entry.is_directory && !entry.is_special {
+                *self.0.entry(entry.bytes).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The length of most files, the longest of several; only lengths from `min` on count.
+    fn most_frequent(&self, min: u64) -> Option<u64> {
+        let counted = self.0.range(min..).max_by_key(|(bytes, count)| (**count, **bytes));
+        counted.map(|(bytes, _)| *bytes)
+    }
+}
