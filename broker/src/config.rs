@@ -221,6 +221,11 @@ rocketmq_protocol::config! {
         pub delete_commit_log_files_interval: i64 = 100 => "deleteCommitLogFilesInterval", 0..=3_600_000;
         /// Pause between two deletions of consume queue files.
         pub delete_consume_queue_files_interval: i64 = 100 => "deleteConsumeQueueFilesInterval", 0..=3_600_000;
+        /// A deleted commit log file that is read for longer than this is reported; readers keep
+        /// it.
+        pub destroy_maped_file_interval_forcibly: i64 = 120_000 => "destroyMapedFileIntervalForcibly", 0..=86_400_000;
+        /// Time between such reports.
+        pub redelete_hanged_file_interval: i64 = 120_000 => "redeleteHangedFileInterval", 0..=86_400_000;
         /// Files deleted in one round.
         pub delete_file_batch_max: i32 = 10 => "deleteFileBatchMax", 1..=i32::MAX;
         /// Bytes of a pull from memory.

@@ -94,7 +94,7 @@ const STORE: &str = "
     useReentrantLockWhenPutMessage useABSLock topicQueueLockNum maxAsyncPutMessageRequests
     mappedFileSwapEnable
     maxRecoveryCommitlogFiles recoverConcurrently recoverThreadPoolNums duplicationEnable
-    destroyMapedFileIntervalForcibly redeleteHangedFileInterval travelCqFileNumWhenGetMessage
+    travelCqFileNumWhenGetMessage
     pullBatchMaxMessageCount diskFallRecorded messageIndexEnable messageIndexSafe maxHashSlotNum
     maxIndexNum maxMsgsNumBatch defaultQueryMaxNum enableMultiDispatch enableLmq
     maxLmqConsumeQueueNum enableCompaction compactionMappedFileSize compactionCqMappedFileSize

@@ -59,6 +59,11 @@ impl BrokerConfig {
         store.clean_resource_interval_ms = unsigned(self.clean_resource_interval);
         store.delete_file_batch_max = size(self.delete_file_batch_max);
         store.delete_commit_log_files_interval_ms = unsigned(self.delete_commit_log_files_interval);
+        store.delete_consume_queue_files_interval_ms =
+            unsigned(self.delete_consume_queue_files_interval);
+        store.destroy_mapped_file_interval_forcibly_ms =
+            unsigned(self.destroy_maped_file_interval_forcibly);
+        store.redelete_hanged_file_interval_ms = unsigned(self.redelete_hanged_file_interval);
         store.transfer_bytes_max_in_memory = size(self.max_transfer_bytes_on_message_in_memory);
         store.transfer_count_max_in_memory = size(self.max_transfer_count_on_message_in_memory);
         store.transfer_bytes_max_on_disk = size(self.max_transfer_bytes_on_message_in_disk);

@@ -11,6 +11,7 @@ pub mod lock;
 pub mod message;
 pub mod offset;
 pub mod pull;
+pub mod retention;
 pub mod retry;
 pub mod send;
 pub mod stats;
@@ -182,6 +183,9 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::GET_TOPIC_STATS_INFO => stats::get_topic_stats_info,
         RequestCode::QUERY_TOPIC_CONSUME_BY_WHO => stats::query_topic_consume_by_who,
         RequestCode::QUERY_TOPICS_BY_CONSUMER => stats::query_topics_by_consumer,
+        RequestCode::CLEAN_EXPIRED_CONSUMEQUEUE => retention::clean_expired_consume_queue,
+        RequestCode::DELETE_EXPIRED_COMMITLOG => retention::delete_expired_commit_log,
+        RequestCode::CLEAN_UNUSED_TOPIC => retention::clean_unused_topic,
         RequestCode::QUERY_CONSUME_TIME_SPAN => stats::query_consume_time_span,
         _ => return None,
     })

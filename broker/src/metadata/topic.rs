@@ -370,6 +370,13 @@ impl TopicTable {
         Ok(true)
     }
 
+    /// Runs `remove_data` if the topic does not exist, with changes of topics held off, so that it
+    /// cannot be created meanwhile.
+    pub fn if_absent<T>(&self, topic: &str, remove_data: impl FnOnce() -> T) -> Option<T> {
+        let _writer = self.writer.lock();
+        (!self.contains(topic)).then(remove_data)
+    }
+
     fn change(&self, edit: impl FnOnce(&mut TopicMap)) -> Result<(), MetadataError> {
         self.change_locked(self.writer.lock(), edit)
     }

@@ -1,4 +1,5 @@
-//! The threads of a store: committer, flusher, preallocation, and one that does the rest from time to time.
+//! The threads of a store: committer, flusher, preallocation, retention, and one that does the rest
+//! from time to time.
 //!
 //! Owns what the threads share with the store, and their beginning and end. What they do is in
 //! `commit`, `flush`, `preallocation` and `retention`.
@@ -20,7 +21,7 @@ use crate::error::{Refusal, StoreError};
 use crate::file_watch::{self, Look};
 use crate::flush::{Flusher, QueueFlusher};
 use crate::queue_table::QueueTable;
-use crate::retention;
+use crate::retention::{self, Retention};
 use crate::store::Environment;
 use crate::writability::Writability;
 
@@ -39,9 +40,8 @@ pub(crate) struct Parts {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) deleted_topics: DeletedTopics,
     pub(crate) writability: Writability,
+    pub(crate) retention: Retention,
     pub(crate) disk_used_percent: Mutex<f64>,
-    /// The log's minimum that the queues follow.
-    pub(crate) queues_follow: Mutex<i64>,
     pub(crate) stop: Stop,
 }
 
@@ -116,18 +116,25 @@ impl Parts {
     fn run_ticks(&self) {
         let interval = Duration::from_millis(self.config.flush_interval_consume_queue_ms.max(1));
         let clean = Duration::from_millis(self.config.clean_resource_interval_ms);
-        let mut last_clean = Instant::now();
+        let mut last_look = Instant::now();
         while self.stop.sleep(interval) {
             // A failure refuses appends and is logged where it arises.
             let _ = self.flush_queues(false);
-            let due = last_clean.elapsed() >= clean;
+            let due = last_look.elapsed() >= clean;
             self.watch_files(if due { Look::All } else { Look::Newest });
             if due {
-                last_clean = Instant::now();
+                last_look = Instant::now();
                 self.watch_disk();
-                if let Err(error) = self.remove_old_files(false) {
-                    tracing::warn!(%error, "old files could not be removed");
-                }
+            }
+        }
+    }
+
+    /// On a thread of its own: it pauses between files, and many queues have many.
+    fn run_retention(&self) {
+        let interval = Duration::from_millis(self.config.clean_resource_interval_ms.max(1));
+        while self.stop.sleep(interval) {
+            if let Err(error) = self.remove_old_files(false) {
+                tracing::warn!(%error, "old files could not be removed");
             }
         }
     }
@@ -146,10 +153,11 @@ impl Threads {
     /// When the system has no thread to give; those that run are ended by [`Threads::end`].
     pub(crate) fn start(&self, parts: &Arc<Parts>) -> Result<(), StoreError> {
         type Body = fn(&Parts);
-        let threads: [(&str, Body); 4] = [
+        let threads: [(&str, Body); 5] = [
             ("store-commit", |parts| parts.committer.run(parts)),
             ("store-flush", |parts| parts.flusher.run(parts)),
             ("store-allocate", |parts| parts.log.preallocation.run(&parts.log.files)),
+            ("store-retention", Parts::run_retention),
             ("store-tick", Parts::run_ticks),
         ];
         for (name, run) in threads {

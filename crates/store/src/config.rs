@@ -96,6 +96,13 @@ pub struct StoreConfig {
     pub delete_file_batch_max: usize,
     /// `deleteCommitLogFilesInterval`, in ms.
     pub delete_commit_log_files_interval_ms: u64,
+    /// `deleteConsumeQueueFilesInterval`, in ms.
+    pub delete_consume_queue_files_interval_ms: u64,
+    /// `destroyMapedFileIntervalForcibly`, in ms: a removed file that is read for longer is
+    /// reported.
+    pub destroy_mapped_file_interval_forcibly_ms: u64,
+    /// `redeleteHangedFileInterval`, in ms: how often that is reported.
+    pub redelete_hanged_file_interval_ms: u64,
     /// `maxTransferBytesOnMessageInMemory`.
     pub transfer_bytes_max_in_memory: usize,
     /// `maxTransferCountOnMessageInMemory`.
@@ -150,6 +157,9 @@ impl StoreConfig {
             clean_resource_interval_ms: 10_000,
             delete_file_batch_max: 10,
             delete_commit_log_files_interval_ms: 100,
+            delete_consume_queue_files_interval_ms: 100,
+            destroy_mapped_file_interval_forcibly_ms: 120_000,
+            redelete_hanged_file_interval_ms: 120_000,
             transfer_bytes_max_in_memory: 256 << 10,
             transfer_count_max_in_memory: 32,
             transfer_bytes_max_on_disk: 64 << 10,

@@ -174,6 +174,54 @@ impl QueueTable {
         }
     }
 
+    /// Takes queues of a topic out and removes their files, and the topic with the last of them.
+    /// The caller holds the append lock, as for [`QueueTable::remove_topic`].
+    pub(crate) fn remove_queues(
+        &self,
+        topic: &str,
+        mut wanted: impl FnMut(&ConsumeQueue) -> bool,
+    ) -> Result<usize, StoreError> {
+        let mut removed = Vec::new();
+        {
+            let mut topics = self.topics.write();
+            let Some(queues) = topics.get_mut(topic) else { return Ok(0) };
+            if queues.values().all(|queue| wanted(queue)) {
+                let count = queues.len();
+                drop(topics);
+                return self.remove_topic(topic).map(|_| count);
+            }
+            queues.retain(|_, queue| {
+                let goes = wanted(queue);
+                if goes {
+                    removed.push(Arc::clone(queue));
+                }
+                !goes
+            });
+        }
+        let file_system = &self.files.file_system;
+        let topic_directory = self.files.topic_directory(topic);
+        for queue in &removed {
+            queue.set_removed();
+            let directory = topic_directory.join(queue.queue_id().to_string());
+            match file_system.remove_directory(&directory) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StoreError::io("remove directory", &directory)(error)),
+            }
+        }
+        if !removed.is_empty() {
+            match file_system.sync_directory(&topic_directory) {
+                Ok(()) => {}
+                // None of its queues was written yet.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(StoreError::io("sync directory", &topic_directory)(error));
+                }
+            }
+        }
+        Ok(removed.len())
+    }
+
     /// Opens every `<topic>/<queue id>` directory. Returns what is no such thing, and the queues
     /// that have a directory but no entry. `clean` says whether the last run ended cleanly.
     pub(crate) fn load(&self, clean: bool) -> Result<LoadedTable, StoreError> {

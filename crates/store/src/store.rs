@@ -32,6 +32,7 @@ use crate::offset::{Confirmed, Dispatched, Durable, Written};
 use crate::queue_table::QueueTable;
 use crate::read::{self, GetLimits, GetResult, QueueFilter};
 use crate::recovery::{Recovery, RecoveryReport};
+use crate::retention::Retention;
 use crate::time_search::{self, Boundary};
 use crate::writability::Writability;
 
@@ -145,8 +146,8 @@ impl Store {
             committer: Committer::default(),
             listener: RwLock::default(),
             writability: Writability::default(),
+            retention: Retention::new(report.log_start),
             disk_used_percent: Mutex::new(0.0),
-            queues_follow: Mutex::new(report.log_start),
             stop: Stop::default(),
             config,
             environment,
@@ -564,6 +565,46 @@ impl Store {
     /// What the operating system says.
     pub fn remove_old_files(&self, manual: bool) -> Result<usize, StoreError> {
         self.parts.remove_old_files(manual)
+    }
+
+    /// Lets the next rounds of removal take expired files at any hour, as DELETE_EXPIRED_COMMITLOG
+    /// asks.
+    pub fn remove_expired_files_soon(&self) {
+        self.parts.retention.ask_manually();
+    }
+
+    /// How many removed files of the log are still read: their space returns with the last reader.
+    pub fn removed_files_in_use(&self) -> usize {
+        self.parts.retention.hanging()
+    }
+
+    /// Moves the minima of all queues to where the log begins, and removes their files in front of
+    /// it; the newest file of a queue stays, so that its offsets go on.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn remove_expired_queue_files(&self) -> Result<(), StoreError> {
+        self.parts.follow_log_start_now()
+    }
+
+    /// Removes the queues of a topic all of whose messages are gone from the log, with their files
+    /// and offsets. Only for a topic that does not exist any more: a queue that comes back begins
+    /// with offset 0. Returns how many were removed.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn remove_expired_queues(&self, topic: &str) -> Result<usize, StoreError> {
+        let log_start = self.min_physical_offset();
+        // No message is on its way into one of the queues while both are held.
+        let appender = self.parts.log.lock();
+        let turn = self.parts.dispatcher.turn();
+        let removed = self.parts.table.remove_queues(topic, |queue| {
+            // The next offset shows what waits in the write buffer.
+            let newest = queue.max_offset();
+            newest > 0 && queue.next_offset() == newest && queue.max_physical() <= log_start
+        });
+        drop((turn, appender));
+        removed
     }
 
     /// Takes no more messages, flushes everything, ends the threads and marks the directory as

@@ -52,6 +52,7 @@ impl Scenario {
         config.flush_consume_queue_least_pages = random.pick(&[0, 0, 2]);
         config.flush_consume_queue_thorough_interval_ms = u64::MAX;
         config.delete_commit_log_files_interval_ms = 0;
+        config.delete_consume_queue_files_interval_ms = 0;
         config.delete_file_batch_max = random.pick(&[1, 2, 10]);
         let metadata = ["topics.json", "consumerOffset.json"]
             .map(|name| Metadata::new(root.join("config").join(name)));
