@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 mod fault;
 
@@ -92,6 +92,15 @@ impl Mapping {
         Some(bytes)
     }
 
+    /// Asks the kernel to read a part into the page cache, in large steps and without waiting.
+    pub fn will_need(&self, range: Range<usize>) {
+        let end = range.end.min(self.raw.len());
+        if range.start < end {
+            // Advice that is not taken costs speed only.
+            let _ = self.raw.advise_range(Advice::WillNeed, range.start, end - range.start);
+        }
+    }
+
     /// Lets go of the physical pages that this mapping holds, so that a long read does not count as
     /// memory of the process. The page cache keeps them as long as it likes.
     pub fn release_pages(&self) {
@@ -156,6 +165,8 @@ mod tests {
         assert_eq!(mapping.slice(8192..8192), Some(&[][..]));
         mapping.cut(4096);
         assert_eq!(mapping.slice(4094..4099), None);
+        mapping.will_need(0..usize::MAX);
+        mapping.will_need(8192..9000);
         mapping.release_pages();
         assert_eq!(mapping.slice(4094..4096), Some(&b"he"[..]));
     }

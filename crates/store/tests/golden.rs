@@ -16,7 +16,8 @@ use rocketmq_protocol::message::id::OffsetMessageId;
 use rocketmq_protocol::message::properties::{self, name};
 use rocketmq_protocol::message::record::{MAGIC_V1, MessageRecord};
 use rocketmq_store::{
-    Boundary, GetLimits, GetStatus, QueueFilter, RecoveryReport, Store, StoreConfig,
+    Boundary, GetLimits, GetStatus, QueueFilter, RealFileSystem, RecoveryReport, Store,
+    StoreConfig, inspect,
 };
 use serde_json::Value;
 
@@ -205,6 +206,22 @@ fn an_unclean_directory_is_recovered() {
     assert!(report.clean);
     assert_equals_manifest(&store, &manifest);
     drop(store);
+}
+
+#[test]
+fn a_check_finds_nothing_wrong_with_what_java_wrote() {
+    for archive in ["clean.tar.zst", "unclean.tar.zst"] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = unpack(archive, directory.path());
+        let before = contents(&root);
+        let config = inspect::found_config(&RealFileSystem, &root).unwrap();
+        assert_eq!((config.commit_log_file_bytes, config.consume_queue_file_bytes), (65_536, 160));
+        let report = inspect::check(&RealFileSystem, &config).unwrap();
+        assert_eq!(report.damage, 0, "{archive}: {:#?}", report.findings);
+        assert_eq!((report.queues, report.records), (20, 93), "{archive}");
+        assert_eq!(report.clean, archive == "clean.tar.zst");
+        assert_eq!(contents(&root), before, "a check changes nothing");
+    }
 }
 
 #[test]

@@ -9,7 +9,9 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use common::faulty::Faulty;
 use common::{append, bodies, open, small_config};
 use rocketmq_protocol::message::record::MessageRecord;
 use rocketmq_store::inspect::dump::{self, LogPlaceItem};
@@ -349,6 +351,43 @@ fn a_directory_in_use_is_refused() {
     InspectionLock::take(&RealFileSystem, root).expect("two may look");
     assert!(matches!(common::try_open(root), Err(StoreError::Locked { .. })));
     drop(held);
+}
+
+/// As on a read-only mount.
+#[test]
+fn looking_asks_for_nothing_but_reading() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let places = made(root, true);
+    let faulty = Faulty::default();
+    faulty.0.read_only.store(true, Ordering::SeqCst);
+    let config = found_config(&faulty, root).unwrap();
+    let _lock = InspectionLock::take(&faulty, root).unwrap();
+    let report = inspect::check(&faulty, &config).unwrap();
+    assert_eq!(report.findings, []);
+    assert!(dump::log_place(&faulty, &config, places[2]).unwrap().is_some());
+    let entries = dump::queue_entries(&faulty, &config, "A", 0, None, 4).unwrap().unwrap();
+    assert_eq!(entries.len(), 4);
+    assert!(dump::checkpoint(&faulty, &config).is_some());
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_a_finding() {
+    for (part, of_queue) in [("00000000000000004096", false), ("consumequeue/A/1", true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        made(root, true);
+        let faulty = Faulty::default();
+        faulty.concern(part);
+        faulty.0.read.store(true, Ordering::SeqCst);
+        let report = inspect::check(&faulty, &small_config(root)).unwrap();
+        let named = report.findings.iter().find(|found| found.what.contains("cannot be read"));
+        let named = named.unwrap_or_else(|| panic!("{part}: {:#?}", report.findings));
+        assert!(named.path.to_str().unwrap().contains(part), "{named:?}");
+        // What lies behind a cut takes its entries along.
+        assert_eq!(report.rebuild.iter().any(|queue| queue.queue_id == 1), of_queue);
+        assert_eq!(report.cut.is_none(), of_queue);
+    }
 }
 
 #[test]

@@ -27,6 +27,9 @@ const SEGMENT_RECORDS: usize = 4096;
 const SEGMENTS_AHEAD: usize = 16;
 /// A log that is not longer is verified where it is asked for: threads would cost more.
 const INLINE_BYTES: u64 = 4 << 20;
+/// What the kernel is asked to read at a time, that much in front of the sizes that are looked at:
+/// page by page a disk would not come to its speed.
+const READ_AHEAD_BYTES: u64 = 8 << 20;
 /// Threads that verify, however many cores there are: whoever takes the records cannot keep up with
 /// more.
 const WORKERS_MAX: usize = 8;
@@ -152,8 +155,14 @@ fn pass<'f>(
 fn segments(files: &[Arc<MappedFile>]) -> impl Iterator<Item = Segment<'_>> {
     files.iter().flat_map(|file| {
         let mut start = Some(file.base_offset());
+        let mut asked = file.base_offset();
         std::iter::from_fn(move || {
             let begin = start?;
+            while asked < file.end_offset() && asked < begin + READ_AHEAD_BYTES {
+                let from = (asked - file.base_offset()) as usize;
+                file.mapping().will_need(from..from + READ_AHEAD_BYTES as usize);
+                asked += READ_AHEAD_BYTES;
+            }
             let mut end = begin;
             let mut count = 0;
             while end - begin < SEGMENT_BYTES && count < SEGMENT_RECORDS {

@@ -11,6 +11,7 @@ use rocketmq_store::{FileSystem, RealFileSystem};
 
 const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
+const EROFS: i32 = 30;
 
 /// The file system.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,9 @@ pub struct Faults {
     pub write: AtomicBool,
     pub zero: AtomicBool,
     pub sync: AtomicBool,
+    pub read: AtomicBool,
+    /// Nothing can be changed, nor opened for that.
+    pub read_only: AtomicBool,
     pub syncs: AtomicU64,
     pub used_percent: AtomicU64,
     /// Of paths that hold a text, in place of `used_percent`.
@@ -54,6 +58,9 @@ struct FaultyFile {
 impl FileSystem for Faulty {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>> {
         let name = path.display().to_string();
+        if mode != OpenMode::ReadOnly {
+            self.fail(&self.0.read_only, &name, EROFS)?;
+        }
         if !matches!(mode, OpenMode::Existing | OpenMode::ReadOnly) {
             self.fail(&self.0.create, &name, ENOSPC)?;
         }
@@ -62,9 +69,11 @@ impl FileSystem for Faulty {
     }
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         self.fail(&self.0.create, &path.display().to_string(), ENOSPC)?;
+        self.fail(&self.0.read_only, &path.display().to_string(), EROFS)?;
         RealFileSystem.create_directory(path)
     }
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.fail(&self.0.read_only, &path.display().to_string(), EROFS)?;
         RealFileSystem.sync_directory(path)
     }
     fn sync_all(&self, _: &Path) -> io::Result<()> {
@@ -78,12 +87,15 @@ impl FileSystem for Faulty {
         RealFileSystem.exists(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.fail(&self.0.read_only, &from.display().to_string(), EROFS)?;
         RealFileSystem.rename(from, to)
     }
     fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.fail(&self.0.read_only, &path.display().to_string(), EROFS)?;
         RealFileSystem.remove_file(path)
     }
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.fail(&self.0.read_only, &path.display().to_string(), EROFS)?;
         RealFileSystem.remove_directory(path)
     }
     fn disk_space(&self, path: &Path) -> io::Result<DiskSpace> {
@@ -117,6 +129,7 @@ impl StoreFile for FaultyFile {
         self.file.write_at(bytes, position)
     }
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+        self.faulty.fail(&self.faulty.0.read, &self.path, EIO)?;
         self.file.read_at(buffer, position)
     }
     fn allocate(&self, bytes: u64) -> io::Result<()> {
@@ -137,6 +150,9 @@ impl StoreFile for FaultyFile {
     }
     fn map(&self, bytes: usize) -> io::Result<Mapping> {
         self.file.map(bytes)
+    }
+    fn try_lock_shared(&self) -> io::Result<bool> {
+        self.file.try_lock_shared()
     }
     fn try_lock(&self) -> io::Result<bool> {
         self.file.try_lock()
