@@ -162,6 +162,16 @@ rocketmq_protocol::config! {
         pub mapped_file_size_consume_queue: i64 = 6_000_000 => "mappedFileSizeConsumeQueue", 20..=2_147_483_640;
         /// Largest message body.
         pub max_message_size: i32 = 4_194_304 => "maxMessageSize", 1..=16_777_215;
+        /// Whether messages can be found by key.
+        pub message_index_enable: bool = true => "messageIndexEnable";
+        /// Hash slots of an index file.
+        pub max_hash_slot_num: i32 = 5_000_000 => "maxHashSlotNum", 1..=500_000_000;
+        /// Entries of an index file; one fewer fit.
+        pub max_index_num: i32 = 20_000_000 => "maxIndexNum", 2..=100_000_000;
+        /// Messages that a query by key returns at most.
+        pub max_msgs_num_batch: i32 = 64 => "maxMsgsNumBatch", 1..=i32::MAX;
+        /// Messages that a query by unique key looks for.
+        pub default_query_max_num: i32 = 32 => "defaultQueryMaxNum", 1..=i32::MAX;
         /// Whether a send waits for the disk.
         pub flush_disk_type: FlushDiskType = FlushDiskType::AsyncFlush => "flushDiskType";
         /// How long a send waits for the disk.

@@ -95,8 +95,7 @@ const STORE: &str = "
     mappedFileSwapEnable
     maxRecoveryCommitlogFiles recoverConcurrently recoverThreadPoolNums duplicationEnable
     travelCqFileNumWhenGetMessage
-    pullBatchMaxMessageCount diskFallRecorded messageIndexEnable messageIndexSafe maxHashSlotNum
-    maxIndexNum maxMsgsNumBatch defaultQueryMaxNum enableMultiDispatch enableLmq
+    pullBatchMaxMessageCount diskFallRecorded messageIndexSafe enableMultiDispatch enableLmq
     maxLmqConsumeQueueNum enableCompaction compactionMappedFileSize compactionCqMappedFileSize
     compactionScheduleInternal compactionThreadNum maxOffsetMapSize
     enableBuildConsumeQueueConcurrently batchDispatchRequestThreadPoolNums offsetCheckInSlave

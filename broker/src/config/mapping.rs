@@ -26,6 +26,10 @@ impl BrokerConfig {
         store.consume_queue_file_bytes = unsigned(self.mapped_file_size_consume_queue);
         store.message_bytes_max = size(self.max_message_size);
         store.auto_message_version_on_topic_len = self.auto_message_version_on_topic_len;
+        store.message_index_enable = self.message_index_enable;
+        store.index_slots = count(self.max_hash_slot_num);
+        store.index_entries = count(self.max_index_num);
+        store.query_count_max = size(self.max_msgs_num_batch);
         store.flush_disk_type = match self.flush_disk_type {
             FlushDiskType::AsyncFlush => StoreFlush::Async,
             FlushDiskType::SyncFlush => StoreFlush::Sync,
@@ -149,6 +153,10 @@ fn unsigned(number: impl Into<i64>) -> u64 {
 
 fn size(number: i32) -> usize {
     usize::try_from(number).unwrap_or(0)
+}
+
+fn count(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
 }
 
 fn percent(number: i32) -> u32 {

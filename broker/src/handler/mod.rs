@@ -178,6 +178,7 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::GET_BROKER_CONFIG => config::get_broker_config,
         RequestCode::UPDATE_BROKER_CONFIG => config::update_broker_config,
         RequestCode::VIEW_MESSAGE_BY_ID => message::view_message_by_id,
+        RequestCode::QUERY_MESSAGE => message::query_message,
         RequestCode::GET_BROKER_RUNTIME_INFO => stats::get_broker_runtime_info,
         RequestCode::GET_CONSUME_STATS => stats::get_consume_stats,
         RequestCode::GET_TOPIC_STATS_INFO => stats::get_topic_stats_info,
@@ -199,7 +200,6 @@ fn later_work(code: RequestCode) -> Option<&'static str> {
         RequestCode::SEND_REPLY_MESSAGE | RequestCode::SEND_REPLY_MESSAGE_V2 => {
             "it has no request-reply"
         }
-        RequestCode::QUERY_MESSAGE => "it has no message index; query by offset message id",
         RequestCode::POP_MESSAGE
         | RequestCode::ACK_MESSAGE
         | RequestCode::BATCH_ACK_MESSAGE

@@ -18,6 +18,8 @@ use crate::config::StoreConfig;
 use crate::consume_queue::ConsumeQueue;
 use crate::dispatch::{Arrival, TagsCode};
 use crate::error::{AppendError, MessageError};
+use crate::index::NewEntry;
+use crate::index::key::{self, KeyHasher};
 use crate::log_walk::SECTOR_BYTES;
 use crate::queue_table;
 
@@ -30,6 +32,8 @@ const FULL_MESSAGES: usize = 256;
 const FULL_BYTES: usize = 1 << 20;
 /// What the buffer of a cleared batch keeps.
 const KEPT_BYTES: usize = 2 << 20;
+/// Hashes of keys that a cleared batch has room for.
+const KEPT_KEY_HASHES: usize = 4 * FULL_MESSAGES;
 
 /// Where a message came to lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,8 @@ pub(crate) struct Limits {
     record_bytes_max: usize,
     group_bytes_max: usize,
     topic_bytes_max: usize,
+    /// Whether keys are hashed.
+    has_index: bool,
 }
 
 impl Limits {
@@ -75,6 +81,7 @@ impl Limits {
             body_bytes_max: config.message_bytes_max,
             record_bytes_max,
             group_bytes_max: record_bytes_max,
+            has_index: config.message_index_enable,
             topic_bytes_max: if config.auto_message_version_on_topic_len {
                 queue_table::TOPIC_BYTES_MAX
             } else {
@@ -93,6 +100,8 @@ pub(crate) struct Entry {
     pub(crate) queue_id: i32,
     pub(crate) sys_flag: i32,
     pub(crate) tags_code: TagsCode,
+    /// Place of its keys' hashes among those of the batch.
+    pub(crate) key_hashes: Range<usize>,
     /// Its queue; none for records outside of queues.
     pub(crate) queue: Option<Arc<ConsumeQueue>>,
     pub(crate) result: AppendResult,
@@ -104,6 +113,8 @@ pub struct AppendBatch {
     limits: Limits,
     pub(crate) buffer: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
+    /// What the index will have of the messages, in their order.
+    pub(crate) key_hashes: Vec<i32>,
     /// Ends, as indexes into `entries`, of the runs that must lie in one file.
     pub(crate) groups: Vec<usize>,
     /// How many entries, from the first on, have their results.
@@ -118,6 +129,7 @@ impl AppendBatch {
             limits,
             buffer: Vec::new(),
             entries: Vec::new(),
+            key_hashes: Vec::new(),
             groups: Vec::new(),
             appended: 0,
             error: None,
@@ -150,6 +162,8 @@ impl AppendBatch {
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BYTES);
         self.entries.clear();
+        self.key_hashes.clear();
+        self.key_hashes.shrink_to(KEPT_KEY_HASHES);
         self.groups.clear();
         self.arrivals.clear();
         self.appended = 0;
@@ -182,9 +196,11 @@ impl AppendBatch {
     ) -> Result<Range<usize>, MessageError> {
         let first = self.entries.len();
         let start = self.buffer.len();
+        let first_hash = self.key_hashes.len();
         let result = self.encode_all(common, body, start);
         if let Err(error) = result {
             self.entries.truncate(first);
+            self.key_hashes.truncate(first_hash);
             self.buffer.truncate(start);
             return Err(error);
         }
@@ -289,12 +305,19 @@ impl AppendBatch {
             }
         }
         let topic = block - 2 - message.topic.len()..block - 2;
+        let first_hash = self.key_hashes.len();
+        if self.limits.has_index {
+            let hasher = KeyHasher::new(message.topic);
+            let keys = key::keys_of(message.sys_flag, &self.buffer[block..]);
+            self.key_hashes.extend(keys.map(|key| hasher.hash(key)));
+        }
         self.entries.push(Entry {
             record: start..end,
             topic,
             queue_id: message.queue_id,
             sys_flag: message.sys_flag,
             tags_code: TagsCode::of(message.topic, &self.buffer[block..]),
+            key_hashes: first_hash..self.key_hashes.len(),
             queue: None,
             result: AppendResult {
                 physical_offset: 0,
@@ -360,6 +383,18 @@ impl AppendBatch {
             entry.result.store_timestamp_ms = store_timestamp_ms;
             physical_offset += entry.record.len() as i64;
         }
+    }
+
+    /// The index entries of the messages that were appended.
+    pub(crate) fn index_entries(&self) -> impl Iterator<Item = NewEntry> {
+        self.entries[..self.appended].iter().flat_map(|entry| {
+            let AppendResult { physical_offset, store_timestamp_ms, .. } = entry.result;
+            self.key_hashes[entry.key_hashes.clone()].iter().map(move |key_hash| NewEntry {
+                key_hash: *key_hash,
+                physical_offset,
+                store_timestamp_ms,
+            })
+        })
     }
 
     /// Takes back what [`AppendBatch::place`] assigned to `range`, the newest part of the batch.

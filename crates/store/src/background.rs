@@ -1,5 +1,5 @@
-//! The threads of a store: committer, flusher, preallocation, retention, and one that does the rest
-//! from time to time.
+//! The threads of a store: committer, flusher, preallocation, index, retention, and one that does
+//! the rest from time to time.
 //!
 //! Owns what the threads share with the store, and their beginning and end. What they do is in
 //! `commit`, `flush`, `preallocation` and `retention`.
@@ -19,11 +19,15 @@ use crate::deleted_topics::DeletedTopics;
 use crate::dispatch::{ArrivalListener, Dispatcher};
 use crate::error::{Refusal, StoreError};
 use crate::file_watch::{self, Look};
-use crate::flush::{Flusher, QueueFlusher};
+use crate::flush::{self, Flusher, QueueFlusher};
+use crate::index::{Index, NewEntry};
 use crate::queue_table::QueueTable;
 use crate::retention::{self, Retention};
 use crate::store::Environment;
 use crate::writability::Writability;
+
+/// How long the writer of the index waits after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the store's threads work on.
 pub(crate) struct Parts {
@@ -35,6 +39,8 @@ pub(crate) struct Parts {
     /// Who hears of arrivals.
     pub(crate) listener: RwLock<Option<Arc<dyn ArrivalListener>>>,
     pub(crate) committer: Committer,
+    /// None when messages are not indexed.
+    pub(crate) index: Option<Index>,
     pub(crate) flusher: Flusher,
     pub(crate) queue_flusher: QueueFlusher,
     pub(crate) checkpoint: Checkpoint,
@@ -74,13 +80,23 @@ impl Stop {
 }
 
 impl Parts {
-    /// Writes queues and moves the checkpoint; see [`QueueFlusher::flush`].
+    /// Writes queues and index and moves the checkpoint; see [`QueueFlusher::flush`].
     pub(crate) fn flush_queues(&self, thorough: bool) -> Result<(), StoreError> {
         self.queue_flusher.flush(self, thorough)?;
+        flush::flush_index(self, thorough)?;
         self.checkpoint.persist().inspect_err(|error| {
             self.writability.refuse_finally(Refusal::SyncFailed(error.to_string()));
             tracing::error!(%error, "checkpoint cannot be written, no more messages are taken");
         })
+    }
+
+    /// Adds entries to the index; the caller holds the dispatcher's turn.
+    pub(crate) fn add_to_index(&self, entries: impl Iterator<Item = NewEntry>) {
+        let Some(index) = &self.index else { return };
+        if let Err(error) = index.add(entries) {
+            // The entries are in memory and found; the next tick writes them or finds out again.
+            self.writability.set_index(Some(Refusal::Index(error.to_string())));
+        }
     }
 
     /// Measures the disk and refuses or allows appends.
@@ -111,6 +127,16 @@ impl Parts {
     pub(crate) fn remove_old_files(&self, manual: bool) -> Result<usize, StoreError> {
         let used = *self.disk_used_percent.lock() / 100.0;
         retention::remove_old_files(self, used, manual, |interval| self.stop.sleep(interval))
+    }
+
+    /// Writes the index when there is a group to write; what comes slower the ticks write.
+    fn run_index(&self) {
+        let Some(index) = &self.index else { return };
+        while index.wait_for_group() {
+            if flush::write_index(self, index).is_err() && !self.stop.sleep(RETRY_INTERVAL) {
+                return;
+            }
+        }
     }
 
     fn run_ticks(&self) {
@@ -153,11 +179,12 @@ impl Threads {
     /// When the system has no thread to give; those that run are ended by [`Threads::end`].
     pub(crate) fn start(&self, parts: &Arc<Parts>) -> Result<(), StoreError> {
         type Body = fn(&Parts);
-        let threads: [(&str, Body); 5] = [
+        let threads: [(&str, Body); 6] = [
             ("store-commit", |parts| parts.committer.run(parts)),
             ("store-flush", |parts| parts.flusher.run(parts)),
             ("store-allocate", |parts| parts.log.preallocation.run(&parts.log.files)),
             ("store-retention", Parts::run_retention),
+            ("store-index", Parts::run_index),
             ("store-tick", Parts::run_ticks),
         ];
         for (name, run) in threads {
@@ -180,6 +207,9 @@ impl Threads {
         parts.committer.stop();
         parts.flusher.stop();
         parts.log.preallocation.stop();
+        if let Some(index) = &parts.index {
+            index.stop();
+        }
         for thread in std::mem::take(&mut *self.running.lock()) {
             // The last owner of the store may be a callback that the flusher called.
             if thread.thread().id() != std::thread::current().id() {

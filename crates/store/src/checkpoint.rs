@@ -78,6 +78,11 @@ impl CheckpointWords {
         let older = self.physic_msg_timestamp_ms.min(self.logics_msg_timestamp_ms);
         older.saturating_sub(MARGIN_MS).max(0)
     }
+
+    /// Index entries of messages up to this time are not looked at again after a crash.
+    pub fn index_recovery_timestamp_ms(&self) -> i64 {
+        self.index_msg_timestamp_ms.saturating_sub(MARGIN_MS).max(0)
+    }
 }
 
 /// The open checkpoint.

@@ -11,6 +11,11 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
     /// Hour of the day, 0 to 23, in the local time zone.
     fn local_hour(&self) -> u8;
+
+    /// What the local time zone is ahead of UTC now, in ms. UTC unless said otherwise.
+    fn local_offset_ms(&self) -> i64 {
+        0
+    }
 }
 
 /// The system's clock.
@@ -25,6 +30,10 @@ impl Clock for SystemClock {
 
     fn local_hour(&self) -> u8 {
         u8::try_from(jiff::Zoned::now().hour()).unwrap_or(0)
+    }
+
+    fn local_offset_ms(&self) -> i64 {
+        i64::from(jiff::Zoned::now().offset().seconds()) * 1_000
     }
 }
 
@@ -70,6 +79,7 @@ mod tests {
     fn the_system_clock_is_past_the_making_of_this_test() {
         assert!(SystemClock.now_ms() > 1_700_000_000_000);
         assert!(SystemClock.local_hour() < 24);
+        assert!(SystemClock.local_offset_ms().abs() <= 26 * 3_600_000);
     }
 
     #[test]

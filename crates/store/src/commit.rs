@@ -15,6 +15,7 @@ use crate::background::Parts;
 use crate::commit_log::Appender;
 use crate::dispatch::{Arrival, Dispatch};
 use crate::error::{AppendError, Refusal};
+use crate::index::NewEntry;
 
 /// Pages in which RocketMQ counts what is not committed yet.
 const PAGE_BYTES: u64 = 4096;
@@ -150,6 +151,7 @@ impl Parts {
     }
 
     fn dispatch_record(&self, record: &MessageRecord<'_>, arrivals: &mut Vec<Arrival>) {
+        self.add_to_index(NewEntry::of_record(record));
         let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
         if sys_flag::is_outside_queues(dispatch.sys_flag) {
             return;

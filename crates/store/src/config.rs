@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use crate::error::StoreError;
+use crate::index::file::Layout;
 use crate::log_directories::LogDirectories;
 
 /// When an append counts as done.
@@ -39,6 +40,14 @@ pub struct StoreConfig {
     pub message_bytes_max: usize,
     /// `autoMessageVersionOnTopicLen`: topics over 127 bytes make V2 records.
     pub auto_message_version_on_topic_len: bool,
+    /// `messageIndexEnable`: whether messages can be found by key.
+    pub message_index_enable: bool,
+    /// `maxHashSlotNum`: hash slots of an index file.
+    pub index_slots: u32,
+    /// `maxIndexNum`: entries of an index file; one fewer fit.
+    pub index_entries: u32,
+    /// `maxMsgsNumBatch`: most messages that one query by key returns.
+    pub query_count_max: usize,
     /// `flushDiskType`.
     pub flush_disk_type: FlushDiskType,
     /// `flushIntervalCommitLog`, in ms.
@@ -131,6 +140,10 @@ impl StoreConfig {
             consume_queue_file_bytes: 6_000_000,
             message_bytes_max: 4 << 20,
             auto_message_version_on_topic_len: true,
+            message_index_enable: true,
+            index_slots: 5_000_000,
+            index_entries: 20_000_000,
+            query_count_max: 64,
             flush_disk_type: FlushDiskType::Async,
             flush_interval_commit_log_ms: 500,
             flush_commit_log_timed: true,
@@ -179,6 +192,11 @@ impl StoreConfig {
         self.transient_store_pool_enable.then_some(bytes_max)
     }
 
+    /// The size of index files.
+    pub(crate) fn index_layout(&self) -> Layout {
+        Layout { slots: self.index_slots, entries: self.index_entries }
+    }
+
     /// Checks ranges and rounds what RocketMQ rounds.
     ///
     /// # Errors
@@ -216,6 +234,17 @@ impl StoreConfig {
                 key: "storePathCommitLog",
                 value: if self.commit_log_dirs.is_empty() { "empty" } else { "read-only" }.into(),
                 allowed: "at least one directory that is not in readOnlyCommitLogStorePaths",
+            });
+        }
+        in_range("maxHashSlotNum", self.index_slots.into(), "1 to 500000000", 1..=500_000_000)?;
+        in_range("maxIndexNum", self.index_entries.into(), "2 to 100000000", 2..=100_000_000)?;
+        // Java maps the file, which it can do up to this length.
+        let index_bytes = self.index_layout().file_bytes();
+        if index_bytes > i32::MAX as u64 {
+            return Err(StoreError::Config {
+                key: "maxHashSlotNum * 4 + maxIndexNum * 20 + 40",
+                value: index_bytes.to_string(),
+                allowed: "2147483647 bytes of an index file at most",
             });
         }
         if let Some(hour) = self.delete_when_hours.iter().find(|hour| **hour > 23) {
@@ -267,6 +296,12 @@ mod tests {
         config.read_only_commit_log_dirs.clone_from(&config.commit_log_dirs);
         let error = config.validated().unwrap_err().to_string();
         assert!(error.starts_with("storePathCommitLog is read-only"), "{error}");
+        let mut config = StoreConfig::new("/x");
+        config.index_entries = 1;
+        assert!(config.validated().unwrap_err().to_string().starts_with("maxIndexNum is 1"));
+        let mut config = StoreConfig::new("/x");
+        config.index_slots = 500_000_000;
+        assert!(config.validated().unwrap_err().to_string().contains("is 2400000040"));
     }
 
     #[test]

@@ -234,6 +234,10 @@ pub enum Refusal {
          in the buffer is lost if the broker stops before"
     )]
     Commit(String),
+    /// So many index entries wait in memory that no more can, since they could not be written.
+    /// Lifted when it works again.
+    #[error("index cannot be written ({0}); writing resumes when that works again")]
+    Index(String),
     /// A sync failed, so it is unknown what is on disk. Final until the store is opened again.
     #[error("a sync failed ({0}); restart the broker to recover from what is on disk")]
     SyncFailed(String),

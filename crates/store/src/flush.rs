@@ -1,4 +1,4 @@
-//! Making the log and the queues durable.
+//! Making the log, the queues and the index durable.
 //!
 //! One flusher syncs the log: waiters that came meanwhile form a group and share one sync. A failed
 //! sync is final, since the kernel may have dropped the pages it could not write: the store then
@@ -14,6 +14,8 @@ use crate::background::Parts;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
 use crate::error::{Refusal, StoreError};
+use crate::index::Index;
+use crate::lock_file::AbortFile;
 use crate::offset::{Durable, Published};
 
 /// Pages in which RocketMQ counts what is not synced yet.
@@ -124,6 +126,11 @@ impl Flusher {
         if let Err(error) = sync_files(log, from, end) {
             let reason = error.to_string();
             writability.refuse_finally(Refusal::SyncFailed(reason.clone()));
+            let file_system = &*parts.environment.file_system;
+            let abort = AbortFile::new(&parts.config.root_dir);
+            if let Err(error) = abort.note_failed_sync(file_system, from) {
+                tracing::error!(%error, "a later start cannot know of the failed sync");
+            }
             let mut waiters = self.waiters.lock();
             waiters.failed = Some(reason.clone());
             group.append(&mut waiters.waiting);
@@ -213,6 +220,56 @@ fn sync_files(log: &CommitLog, from: i64, end: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// A store time all of whose messages, except those of the same ms, are dispatched.
+fn dispatched_timestamp_ms(parts: &Parts) -> i64 {
+    let timestamp_ms = parts.log.timestamp_ms();
+    // Whoever published this time has passed here and is dispatched: an appender takes its turn
+    // before it lets go of the append lock.
+    let appender = parts.log.lock();
+    let turn = parts.dispatcher.turn();
+    drop((appender, turn));
+    timestamp_ms
+}
+
+/// Writes index entries from memory to the files.
+///
+/// # Errors
+/// When they could not be written; they stay in memory, and writing is tried again. Appends are
+/// refused only when no more fit there.
+pub(crate) fn write_index(parts: &Parts, index: &Index) -> Result<(), StoreError> {
+    index.write().inspect_err(|error| tracing::warn!(%error, "index cannot be written"))?;
+    if parts.writability.set_index(None) {
+        tracing::info!("index can be written again");
+    }
+    Ok(())
+}
+
+/// Writes the index, syncs it when `thorough` or when it is time, and moves the checkpoint then.
+///
+/// # Errors
+/// When something could not be written (tried again next time) or synced (final).
+pub(crate) fn flush_index(parts: &Parts, thorough: bool) -> Result<(), StoreError> {
+    let Parts { config, checkpoint, writability, .. } = parts;
+    let Some(index) = &parts.index else { return Ok(()) };
+    let timestamp_ms = dispatched_timestamp_ms(parts);
+    write_index(parts, index)?;
+    let interval = Duration::from_millis(config.flush_consume_queue_thorough_interval_ms);
+    if !thorough && !index.is_sync_due(interval) {
+        return Ok(());
+    }
+    let synced = index.sync().inspect_err(|error| {
+        writability.refuse_finally(Refusal::SyncFailed(error.to_string()));
+        tracing::error!(%error, "sync of the index failed, no more messages are taken");
+    })?;
+    // A look alone changes nothing.
+    if synced {
+        checkpoint.update(|words| {
+            words.index_msg_timestamp_ms = words.index_msg_timestamp_ms.max(timestamp_ms);
+        });
+    }
+    Ok(())
+}
+
 /// The one that writes and syncs the queues.
 #[derive(Debug)]
 pub(crate) struct QueueFlusher {
@@ -238,19 +295,12 @@ impl QueueFlusher {
     /// # Errors
     /// When something could not be written (tried again next time) or synced (final).
     pub(crate) fn flush(&self, parts: &Parts, thorough: bool) -> Result<(), StoreError> {
-        let Parts { config, log, dispatcher, table, checkpoint, writability, .. } = parts;
+        let Parts { config, table, checkpoint, writability, .. } = parts;
         let mut state = self.state.lock();
         let interval = Duration::from_millis(config.flush_consume_queue_thorough_interval_ms);
         let thorough = thorough || state.last_thorough.elapsed() >= interval;
 
-        let timestamp_ms = log.timestamp_ms();
-        // Whoever published this time has passed here and is dispatched: an appender takes its
-        // turn before it lets go of the append lock.
-        {
-            let appender = log.lock();
-            let turn = dispatcher.turn();
-            drop((appender, turn));
-        }
+        let timestamp_ms = dispatched_timestamp_ms(parts);
         let mut failure = None;
         for queue in table.take_unwritten() {
             match queue.write_tail() {

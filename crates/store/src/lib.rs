@@ -1,4 +1,4 @@
-//! RocketMQ's message store: CommitLog, ConsumeQueue, recovery.
+//! RocketMQ's message store: CommitLog, ConsumeQueue, IndexFile, recovery.
 //!
 //! `docs/storage-format.md` draws each file to the byte.
 
@@ -17,6 +17,7 @@ pub mod error;
 pub mod file_system;
 mod file_watch;
 mod flush;
+pub mod index;
 pub mod inspect;
 mod lock_file;
 mod log_directories;
@@ -41,6 +42,7 @@ pub use dispatch::{Arrival, ArrivalListener};
 pub use error::{AppendError, MessageError, Refusal, StoreError};
 pub use file_system::{FileSystem, RealFileSystem};
 pub use flush::DurableOutcome;
+pub use index::QueryResult;
 pub use read::{GetLimits, GetResult, GetStatus, MatchAll, QueueFilter};
 pub use recovery::RecoveryReport;
 pub use store::{Environment, Store};

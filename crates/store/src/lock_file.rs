@@ -2,7 +2,8 @@
 //!
 //! `lock` keeps a second process out: byte 0 is locked for as long as the store is open, and its
 //! text is `lock` (RocketMQ's `DefaultMessageStore.start`). `abort` exists while the store is open,
-//! so finding it at start means that the last run did not end cleanly; its text is the process id.
+//! so finding it at start means that the last run did not end cleanly; its text is the process id,
+//! and after a failed sync of the log, on a line of its own, what of the log may be in memory alone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,11 @@ impl DirectoryLock {
     }
 }
 
+/// Begins the line of `abort` that says from where on the log may be in memory alone.
+const UNSYNCED_FROM: &str = "\nunsynced from ";
+/// More of `abort` is not read.
+const BYTES_MAX: u64 = 4096;
+
 /// The mark of an unclean end.
 #[derive(Debug)]
 pub(crate) struct AbortFile {
@@ -50,6 +56,42 @@ impl AbortFile {
     /// Whether the last run did not end cleanly.
     pub(crate) fn exists(&self, file_system: &dyn FileSystem) -> Result<bool, StoreError> {
         file_system.exists(&self.path).map_err(StoreError::io("look for", &self.path))
+    }
+
+    /// Notes that the log from `unsynced_from` on could not be synced. The system may then show
+    /// bytes that are not on the disk and take them for written, for as long as it runs.
+    pub(crate) fn note_failed_sync(
+        &self,
+        file_system: &dyn FileSystem,
+        unsynced_from: i64,
+    ) -> Result<(), StoreError> {
+        let failed = StoreError::io("write", &self.path);
+        let write = || -> io::Result<()> {
+            let file = file_system.open(&self.path, OpenMode::Existing)?;
+            let line = format!("{UNSYNCED_FROM}{unsynced_from}\n");
+            file.write_at(line.as_bytes(), file.len_bytes()?)
+        };
+        write().map_err(failed)
+    }
+
+    /// What [`AbortFile::note_failed_sync`] noted, if that was done in the last run.
+    pub(crate) fn failed_sync(
+        &self,
+        file_system: &dyn FileSystem,
+    ) -> Result<Option<i64>, StoreError> {
+        let failed = StoreError::io("read", &self.path);
+        let read = || -> io::Result<Option<i64>> {
+            let file = file_system.open(&self.path, OpenMode::Existing)?;
+            let mut bytes = vec![0; file.len_bytes()?.min(BYTES_MAX) as usize];
+            file.read_at(&mut bytes, 0)?;
+            let text = String::from_utf8_lossy(&bytes);
+            let offsets = text.lines().filter_map(|line| line.strip_prefix(&UNSYNCED_FROM[1..]));
+            Ok(offsets.filter_map(|offset| offset.parse().ok()).min())
+        };
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            result => result.map_err(failed),
+        }
     }
 
     /// Makes the mark, durably: what happens next must not look like a clean end.
@@ -106,8 +148,15 @@ mod tests {
         let text = std::fs::read_to_string(directory.path().join("abort")).unwrap();
         assert_eq!(text, std::process::id().to_string());
         assert!(abort.exists(&RealFileSystem).unwrap());
+        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), None);
+        abort.note_failed_sync(&RealFileSystem, 4711).unwrap();
+        abort.note_failed_sync(&RealFileSystem, 5000).unwrap();
+        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), Some(4711));
+        abort.create(&RealFileSystem).unwrap();
+        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), None);
         abort.remove(&RealFileSystem).unwrap();
         abort.remove(&RealFileSystem).unwrap();
+        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), None);
         assert!(!abort.exists(&RealFileSystem).unwrap());
     }
 }

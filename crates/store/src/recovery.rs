@@ -23,12 +23,16 @@ use crate::deleted_topics::DeletedTopics;
 use crate::dispatch::{Dispatch, Dispatcher};
 use crate::error::StoreError;
 use crate::file_system::FileSystem;
+use crate::index::{Index, IndexRecovery};
 use crate::mapped_file_queue::MappedFile;
 use crate::queue_table::{self, QueueTable};
 
 mod verify;
 
 use verify::Ending;
+
+/// Bytes that are written again at a time.
+const REWRITTEN_BYTES: u64 = 1 << 20;
 
 /// What opening a directory found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,6 +71,11 @@ pub struct RecoveryReport {
     /// Files of read-only directories that are no part of the log any more, since retention removed
     /// files behind them; they were left alone.
     pub let_go: Vec<PathBuf>,
+    /// Entries that were added to the index.
+    pub index_entries_added: u64,
+    /// Index files that were removed because they could not be trusted, each with the reason; what
+    /// they held was read from the log again.
+    pub index_files_rebuilt: Vec<(PathBuf, String)>,
     /// How long it took.
     pub elapsed: Duration,
 }
@@ -90,12 +99,13 @@ impl fmt::Display for RecoveryReport {
         }
         write!(
             f,
-            "; {} queues, {} rebuilt, {} entries added; {} ms",
-            self.queues,
-            self.queues_rebuilt,
-            self.entries_added,
-            self.elapsed.as_millis()
-        )
+            "; {} queues, {} rebuilt, {} entries added; {} index entries added",
+            self.queues, self.queues_rebuilt, self.entries_added, self.index_entries_added,
+        )?;
+        for (path, reason) in &self.index_files_rebuilt {
+            write!(f, "; index file {} built anew ({reason})", path.display())?;
+        }
+        write!(f, "; {} ms", self.elapsed.as_millis())
     }
 }
 
@@ -115,6 +125,9 @@ pub(crate) struct Recovery<'a> {
     pub(crate) dispatcher: &'a Dispatcher,
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) deleted_topics: &'a DeletedTopics,
+    pub(crate) index: Option<&'a Index>,
+    /// What of the log the last run could not sync.
+    pub(crate) unsynced_from: Option<i64>,
 }
 
 impl Recovery<'_> {
@@ -168,6 +181,7 @@ impl Recovery<'_> {
             }
             end = self.walk(&files[start..], report, &mut incomplete)?;
             self.cut(&files[start..], &end, report)?;
+            self.write_unsynced_again(end.position)?;
             for queue in self.table.snapshot() {
                 let max_offset = queue.max_offset();
                 queue.cut_behind_log(end.position as i64)?;
@@ -180,6 +194,23 @@ impl Recovery<'_> {
         for queue in self.table.snapshot() {
             queue.follow_log_start(log_start as i64)?;
             queue.set_next_offset(queue.max_offset());
+        }
+        if let Some(index) = self.index {
+            let vouched_end = match report.clean {
+                true => i64::MAX,
+                false => self.index_vouched_end(&files),
+            };
+            let IndexRecovery { added, removed } =
+                index.recover(self.log, end.position as i64, vouched_end)?;
+            if added > 0 {
+                // All of it was synced.
+                self.checkpoint.update(|words| {
+                    words.index_msg_timestamp_ms =
+                        words.index_msg_timestamp_ms.max(end.timestamp_ms);
+                });
+            }
+            report.index_entries_added = added;
+            report.index_files_rebuilt.extend(removed);
         }
         for file in &files {
             // Otherwise the walk would count as memory of the process.
@@ -202,14 +233,13 @@ impl Recovery<'_> {
     /// The newest file whose first message is not younger than the checkpoint; the first file if
     /// there is none.
     fn start_after_crash(&self, files: &[Arc<MappedFile>]) -> usize {
-        let vouched_ms = self.checkpoint.words().recovery_timestamp_ms();
-        let vouched = |file: &MappedFile| {
-            first_record(file, |record| {
-                record.store_timestamp_ms != 0 && record.store_timestamp_ms <= vouched_ms
-            })
-            .unwrap_or(false)
-        };
-        files.iter().rposition(|file| vouched(file)).unwrap_or(0)
+        newest_vouched(files, self.checkpoint.words().recovery_timestamp_ms()).unwrap_or(0)
+    }
+
+    /// Index entries of records in front of here were synced before the crash.
+    fn index_vouched_end(&self, files: &[Arc<MappedFile>]) -> i64 {
+        let vouched_ms = self.checkpoint.words().index_recovery_timestamp_ms();
+        newest_vouched(files, vouched_ms).map_or(0, |index| files[index].base_offset() as i64)
     }
 
     /// Drops newest entries of queues that do not point at a record that says the same. After a
@@ -379,6 +409,33 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// Writes again what a failed sync left behind. The system took those pages for written and may
+    /// hold bytes that are not on the disk; a sync alone would pass them over.
+    fn write_unsynced_again(&self, end: u64) -> Result<(), StoreError> {
+        let Some(from) = self.unsynced_from.and_then(|from| u64::try_from(from).ok()) else {
+            return Ok(());
+        };
+        for file in self.log.files.snapshot() {
+            let file_end = file.end_offset().min(end);
+            let mut position = file.base_offset().max(from);
+            if position >= file_end || file.is_read_only() {
+                continue;
+            }
+            tracing::warn!(path = %file.path().display(), position, "log is written again");
+            while position < file_end {
+                let bytes = (file_end - position).min(REWRITTEN_BYTES) as usize;
+                // The same bytes in the same place: nobody sees a change.
+                let Some(again) = file.slice(position, bytes).map(<[u8]>::to_vec) else { break };
+                file.file()
+                    .write_at(&again, position - file.base_offset())
+                    .map_err(StoreError::io("write", file.path()))?;
+                position += bytes as u64;
+            }
+            file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
+        }
+        Ok(())
+    }
+
     /// Builds queues anew that lack entries, from the beginning of the log.
     fn rebuild(
         &self,
@@ -447,6 +504,17 @@ type Incomplete = BTreeMap<u64, Arc<ConsumeQueue>>;
 fn start_at(files: &[Arc<MappedFile>], queues_reach: i64) -> usize {
     let reach = u64::try_from(queues_reach).unwrap_or(0);
     files.iter().rposition(|file| file.base_offset() <= reach).unwrap_or(0)
+}
+
+/// The newest file whose first message is not younger than `vouched_ms`.
+fn newest_vouched(files: &[Arc<MappedFile>], vouched_ms: i64) -> Option<usize> {
+    let vouched = |file: &MappedFile| {
+        first_record(file, |record| {
+            record.store_timestamp_ms != 0 && record.store_timestamp_ms <= vouched_ms
+        })
+        .unwrap_or(false)
+    };
+    files.iter().rposition(|file| vouched(file))
 }
 
 /// Reads the first record of a file, if it begins with one.

@@ -165,7 +165,7 @@ impl Retention {
     }
 }
 
-/// Removes files of the log that are due, and what of the queues goes with them. Returns how many
+/// Removes files of the log that are due, and what of queues and index goes with them. Returns how many
 /// files of the log were removed. `pause` is waited between two files; it returns false to stop.
 ///
 /// # Errors
@@ -239,13 +239,13 @@ fn remove_log_files(
     Ok(removed)
 }
 
-/// Moves the minima of the queues to where the log begins and removes files in front of it, if it
-/// moved since the last time.
+/// Moves the minima of the queues to where the log begins and removes files in front of it, of the
+/// index as well, if it moved since the last time.
 fn follow_log_start(
     parts: &Parts,
     pause: &mut impl FnMut(Duration) -> bool,
 ) -> Result<(), StoreError> {
-    let Parts { config, log, table, retention, .. } = parts;
+    let Parts { config, log, table, index, retention, .. } = parts;
     let log_start = log.min_offset();
     if log_start <= retention.followed.load(Ordering::Acquire) {
         return Ok(());
@@ -260,6 +260,9 @@ fn follow_log_start(
             // The other queues need not wait for this one.
             Err(error) => failure = failure.or(Some(error)),
         }
+    }
+    if let Some(index) = index {
+        failure = failure.or(index.follow_log_start(log_start).err());
     }
     if let Some(error) = failure {
         return Err(error);

@@ -3,12 +3,14 @@
 //! Owns the order of things; each step is in a file of its own.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
 
 use crate::append::{AppendBatch, AppendOutcome, Limits};
 use crate::background::{Parts, Stop, Threads};
@@ -25,6 +27,7 @@ use crate::error::{AppendError, Refusal, StoreError};
 use crate::file_system::{FileSystem, RealFileSystem};
 use crate::file_watch::Look;
 use crate::flush::{DurableOutcome, Flusher, QueueFlusher};
+use crate::index::{Index, IndexFiles, Query, QueryContext, QueryResult};
 use crate::lock_file::{AbortFile, DirectoryLock};
 use crate::log_directories::LogDirectories;
 use crate::mapped_file_queue::MappedFileQueue;
@@ -123,9 +126,27 @@ impl Store {
             file_bytes: config.consume_queue_file_bytes,
         }));
         // From here on the directory changes: a crash must not be taken for a clean end.
+        let unsynced_from = abort.failed_sync(file_system)?;
         abort.create(file_system)?;
+        if let Some(unsynced_from) = unsynced_from {
+            // Until recovery has seen to it, it must not be forgotten.
+            abort.note_failed_sync(file_system, unsynced_from)?;
+        }
         let loaded = table.load(report.clean)?;
         report.foreign.extend(loaded.foreign);
+        let index = config.message_index_enable.then(|| {
+            Index::new(IndexFiles {
+                file_system: Arc::clone(&environment.file_system),
+                clock: Arc::clone(&environment.clock),
+                directory: config.root_dir.join("index"),
+                layout: config.index_layout(),
+            })
+        });
+        if let Some(index) = &index {
+            let loaded = index.load()?;
+            report.foreign.extend(loaded.foreign);
+            report.index_files_rebuilt = loaded.removed;
+        }
         let dispatcher = Dispatcher::new(Arc::clone(&table));
         let recovery = Recovery {
             config: &config,
@@ -135,8 +156,13 @@ impl Store {
             dispatcher: &dispatcher,
             checkpoint: &checkpoint,
             deleted_topics: &deleted_topics,
+            index: index.as_ref(),
+            unsynced_from,
         };
         recovery.run(&mut report, loaded.empty)?;
+        if unsynced_from.is_some() {
+            abort.create(file_system)?;
+        }
 
         let memory_bytes = i64::try_from(file_system.memory_bytes()).unwrap_or(i64::MAX);
         let hot_percent = i64::from(config.access_message_in_memory_max_percent.min(100));
@@ -154,6 +180,7 @@ impl Store {
             log,
             table,
             dispatcher,
+            index,
             checkpoint,
             deleted_topics,
         });
@@ -244,6 +271,7 @@ impl Store {
             return result;
         }
 
+        self.parts.add_to_index(batch.index_entries());
         let AppendBatch { entries, arrivals, appended, .. } = batch;
         for entry in &mut entries[..*appended] {
             let placed = entry.result;
@@ -403,6 +431,47 @@ impl Store {
     pub fn message_at(&self, physical_offset: i64) -> Option<Bytes> {
         let bytes = self.parts.log.with_record(physical_offset, |record| record.size)?;
         self.parts.log.slice(physical_offset, bytes)
+    }
+
+    /// Messages of a topic with a key, which is a unique key or a word of their keys, and with a
+    /// store time in this range: the newest, at most `count_max` and `maxMsgsNumBatch`, and at most
+    /// `bytes_max` bytes together (but one in any case), oldest of them first. A message is found
+    /// once its append returned, for as long as its queue shows it. May read from the disk.
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the index is read.
+    pub fn query_messages(
+        &self,
+        topic: &str,
+        key: &str,
+        store_time_ms: RangeInclusive<i64>,
+        count_max: usize,
+        bytes_max: usize,
+    ) -> Result<QueryResult, StoreError> {
+        let Some(index) = &self.parts.index else { return Ok(QueryResult::default()) };
+        let count_max = count_max.min(self.parts.config.query_count_max);
+        let query = Query { topic, key, store_time_ms, count_max, bytes_max };
+        let is_visible = |record: &MessageRecord<'_>| self.is_visible(record);
+        index.query(&query, &QueryContext { log: &self.parts.log, is_visible: &is_visible })
+    }
+
+    /// Whether the record still belongs to a topic that was not deleted: its queue shows it, or, if
+    /// it is outside of queues, the topic has some.
+    fn is_visible(&self, record: &MessageRecord<'_>) -> bool {
+        if self.parts.deleted_topics.holds(record.topic, record.physical_offset) {
+            return false;
+        }
+        if sys_flag::is_outside_queues(record.sys_flag) {
+            return !self.parts.table.queue_ids(record.topic).is_empty();
+        }
+        let Some(queue) = self.parts.table.find(record.topic, record.queue_id) else {
+            return false;
+        };
+        match queue.unit(record.queue_offset) {
+            Ok(unit) => unit.is_some_and(|unit| unit.physical_offset == record.physical_offset),
+            // A queue file that cannot be read denies nothing.
+            Err(_) => true,
+        }
     }
 
     /// Numbers of a topic's queues that ever held a message, ascending.

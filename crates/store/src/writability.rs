@@ -15,12 +15,14 @@ struct Reasons {
     disk: Option<Refusal>,
     consume_queue: Option<Refusal>,
     commit: Option<Refusal>,
+    index: Option<Refusal>,
 }
 
 impl Reasons {
     /// The weightiest.
     fn first(&self) -> Option<&Refusal> {
-        let reasons = [&self.last_word, &self.commit, &self.disk, &self.consume_queue];
+        let Reasons { last_word, disk, consume_queue, commit, index } = self;
+        let reasons = [last_word, commit, disk, consume_queue, index];
         reasons.into_iter().find_map(Option::as_ref)
     }
 }
@@ -98,6 +100,16 @@ impl Writability {
         });
         changed
     }
+
+    /// Sets or lifts the reason of an unwritable index. True if that changed whether there is one.
+    pub(crate) fn set_index(&self, refusal: Option<Refusal>) -> bool {
+        let mut changed = false;
+        self.change(|reasons| {
+            changed = reasons.index.is_some() != refusal.is_some();
+            reasons.index = refusal;
+        });
+        changed
+    }
 }
 
 #[cfg(test)]
@@ -110,7 +122,10 @@ mod tests {
         assert_eq!(writability.check(), Ok(()));
         assert!(writability.set_consume_queue(Some(Refusal::ConsumeQueue("full".to_owned()))));
         assert!(writability.check().is_err());
+        assert!(writability.set_index(Some(Refusal::Index("full".to_owned()))));
         assert!(writability.set_consume_queue(None));
+        assert_eq!(writability.check(), Err(Refusal::Index("full".to_owned())));
+        assert!(writability.set_index(None));
         assert_eq!(writability.check(), Ok(()));
         writability.refuse_finally(Refusal::SyncFailed("EIO".to_owned()));
         writability.refuse_finally(Refusal::ShutDown);

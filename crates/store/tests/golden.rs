@@ -14,7 +14,7 @@ use std::sync::Arc;
 use common::quiet;
 use rocketmq_protocol::message::id::OffsetMessageId;
 use rocketmq_protocol::message::properties::{self, name};
-use rocketmq_protocol::message::record::{MAGIC_V1, MessageRecord};
+use rocketmq_protocol::message::record::{MAGIC_V1, MessageRecord, NewMessage};
 use rocketmq_store::{
     Boundary, GetLimits, GetStatus, QueueFilter, RealFileSystem, RecoveryReport, Store,
     StoreConfig, inspect,
@@ -45,6 +45,8 @@ fn open(root: &Path) -> (Arc<Store>, RecoveryReport) {
     config.commit_log_file_bytes = 65_536;
     config.consume_queue_file_bytes = 160;
     config.message_bytes_max = 32_768;
+    config.index_slots = 100;
+    config.index_entries = 150;
     Store::open(config, quiet()).unwrap()
 }
 
@@ -154,6 +156,38 @@ fn assert_same(record: &MessageRecord<'_>, expected: &Value) {
     assert_eq!(id.to_string(), text(expected, "msgId"));
 }
 
+/// Asks for each key of each record, and for each pair of topic and key how many records have it.
+fn assert_keys_are_found(store: &Store, manifest: &Value) {
+    let mut expected: BTreeMap<(String, String), Vec<i64>> = BTreeMap::new();
+    for record in manifest["unclean"]["commitLog"].as_array().unwrap() {
+        if record.get("topic").is_none() || number(record, "sysFlag") & 0xC == 0xC {
+            continue;
+        }
+        let unique = record["uniqKey"].as_str();
+        let words = record["keys"].as_str().unwrap_or_default().split(' ');
+        for key in unique.into_iter().chain(words.filter(|word| !word.is_empty())) {
+            let of_key = expected.entry((text(record, "topic").to_owned(), key.to_owned()));
+            let offsets = of_key.or_default();
+            let offset = number(record, "physicalOffset");
+            if offsets.last() != Some(&offset) {
+                offsets.push(offset);
+            }
+        }
+    }
+    assert!(expected.len() > 100, "{}", expected.len());
+    for ((topic, key), offsets) in &expected {
+        let found = store.query_messages(topic, key, 0..=i64::MAX, 64, usize::MAX).unwrap();
+        let found: Vec<_> = found
+            .messages
+            .iter()
+            .map(|message| MessageRecord::decode(message).unwrap().physical_offset)
+            .collect();
+        assert_eq!(&found, offsets, "{topic} {key}");
+        let none = store.query_messages(topic, &format!("{key}x"), 0..=i64::MAX, 64, usize::MAX);
+        assert!(none.unwrap().messages.is_empty());
+    }
+}
+
 /// Every file below `root` with its contents.
 fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
@@ -182,11 +216,33 @@ fn a_clean_directory_opens_and_is_left_as_it_was() {
     assert!(report.clean);
     assert_eq!((report.bytes_cut, report.entries_added, report.queues_rebuilt), (0, 0, 0));
     assert_eq!((report.queues, report.foreign.len()), (20, 0));
+    // Its index lacks records: the Java broker had recovered from a crash.
+    assert_eq!(report.index_files_rebuilt.len(), 1, "{report}");
+    assert!(
+        report.index_files_rebuilt[0].1.contains("lacks records between 109100 and"),
+        "{report}"
+    );
     assert_equals_manifest(&store, &manifest);
+    assert_keys_are_found(&store, &manifest);
     assert!(root.join("abort").exists());
     store.shutdown().unwrap();
     drop(store);
-    assert_eq!(contents(&root), before, "a look changes nothing");
+    let after = contents(&root);
+    // All but the completed index and what the checkpoint says of it.
+    let beside_index = |files: &BTreeMap<PathBuf, Vec<u8>>| {
+        let mut files = files.clone();
+        files.retain(|path, _| !path.starts_with("index"));
+        files.get_mut(Path::new("checkpoint")).unwrap()[16..24].fill(0);
+        files
+    };
+    assert!(beside_index(&after) == beside_index(&before), "a look changes nothing else");
+
+    let (store, report) = open(&root);
+    assert_eq!((report.index_entries_added, report.index_files_rebuilt.len()), (0, 0));
+    assert_keys_are_found(&store, &manifest);
+    store.shutdown().unwrap();
+    drop(store);
+    assert!(contents(&root) == after, "a second look changes nothing at all");
 }
 
 #[test]
@@ -199,6 +255,7 @@ fn an_unclean_directory_is_recovered() {
     assert_eq!((report.bytes_cut, report.queues_rebuilt), (0, 0), "{report}");
     assert_eq!(report.files, 4, "the empty fifth file is given back");
     assert_equals_manifest(&store, &manifest);
+    assert_keys_are_found(&store, &manifest);
     store.shutdown().unwrap();
     drop(store);
     assert!(!root.join("abort").exists());
@@ -221,6 +278,49 @@ fn a_check_finds_nothing_wrong_with_what_java_wrote() {
         assert_eq!((report.queues, report.records), (20, 93), "{archive}");
         assert_eq!(report.clean, archive == "clean.tar.zst");
         assert_eq!(contents(&root), before, "a check changes nothing");
+    }
+}
+
+#[test]
+fn an_index_is_rebuilt_and_one_of_java_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = unpack("clean.tar.zst", directory.path());
+    let before = contents(&root.join("index"));
+    let (store, _) = open(&root);
+    let mut batch = store.new_batch();
+    let properties: [&[u8]; 1] = [b"UNIQ_KEY\x01U1\x02KEYS\x01ours shared-0\x02"];
+    let message = common::message("GoldenNormal", 0, b"ours");
+    batch.push(&NewMessage { properties: &properties, ..message }).unwrap();
+    store.append(&mut batch).unwrap();
+    assert_ours_is_found(&store);
+    store.shutdown().unwrap();
+    drop(store);
+    let after = contents(&root.join("index"));
+    let first = before.keys().next().unwrap();
+    assert!(before.len() == 2 && after.len() == 2);
+    assert!(before[first] == after[first], "a full file stays as it is");
+
+    // Built anew from the log, but for the names, with the entry of ours in the right place.
+    std::fs::remove_dir_all(root.join("index")).unwrap();
+    let (store, report) = open(&root);
+    assert!(report.clean && report.index_entries_added > 150, "{report}");
+    assert_ours_is_found(&store);
+    store.shutdown().unwrap();
+    drop(store);
+    let again = contents(&root.join("index"));
+    assert!(
+        again.into_values().eq(after.into_values()),
+        "but for the names the files are the same"
+    );
+}
+
+/// The newest message of each key is the one that was appended here.
+fn assert_ours_is_found(store: &Store) {
+    for key in ["U1", "ours", "shared-0"] {
+        let found = store.query_messages("GoldenNormal", key, 0..=i64::MAX, 64, usize::MAX);
+        let found = found.unwrap().messages;
+        assert_eq!(MessageRecord::decode(found.last().unwrap()).unwrap().body, b"ours");
+        assert_eq!(found.len() > 1, key == "shared-0");
     }
 }
 

@@ -10,15 +10,17 @@ use rocketmq_protocol::message::{id, properties};
 use rocketmq_store::StoreConfig;
 use rocketmq_store::checkpoint::{self, place as checkpoint_place};
 use rocketmq_store::consume_queue::{self, place as unit_place};
+use rocketmq_store::index::file::{self as index, Layout, entry_place, header_place};
 
 fn page() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/storage-format.md");
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The rows `field, at, bytes` of the table under a heading.
+/// The rows `field, at, bytes` of the first table under a heading of either level.
 fn table(page: &str, heading: &str) -> Vec<(String, usize, usize)> {
-    let section = page.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+    let sections = || page.split("\n## ").chain(page.split("\n### "));
+    let section = sections().find(|section| section.starts_with(heading)).unwrap();
     section
         .lines()
         .skip_while(|line| !line.starts_with("| field | at | bytes |"))
@@ -120,6 +122,40 @@ fn the_queue_entry() {
     assert_eq!(table(&page(), "ConsumeQueue entry"), expected);
     assert_eq!(consume_queue::UNIT_BYTES, 20);
     assert_eq!(consume_queue::FILLER_SIZE, 0x7FFF_FFFF);
+}
+
+#[test]
+fn the_index_file() {
+    let expected = rows(&[
+        ("beginTimestamp", header_place::BEGIN_TIMESTAMP, 8),
+        ("endTimestamp", header_place::END_TIMESTAMP, 8),
+        ("beginPhyOffset", header_place::BEGIN_PHY_OFFSET, 8),
+        ("endPhyOffset", header_place::END_PHY_OFFSET, 8),
+        ("hashSlotCount", header_place::HASH_SLOT_COUNT, 4),
+        ("indexCount", header_place::INDEX_COUNT, 4),
+    ]);
+    let page = page();
+    assert_eq!(table(&page, "IndexFile"), expected);
+    let expected = rows(&[
+        ("keyHash", entry_place::KEY_HASH, 4),
+        ("phyOffset", entry_place::PHY_OFFSET, 8),
+        ("timeDiff", entry_place::TIME_DIFF, 4),
+        ("prevIndexNo", entry_place::PREV_INDEX_NO, 4),
+    ]);
+    assert_eq!(table(&page, "Index entry"), expected);
+    let config = StoreConfig::new("/x");
+    let layout = Layout { slots: config.index_slots, entries: config.index_entries };
+    for text in [
+        format!("The header** takes the first {} bytes", index::HEADER_BYTES),
+        format!("Slots** follow, {} bytes each", index::SLOT_BYTES),
+        format!("Entries** follow the slots, {} bytes each", index::ENTRY_BYTES),
+        format!("{} bytes by default", layout.file_bytes()),
+    ] {
+        assert!(page.contains(&text), "the page lacks {text}");
+    }
+    assert_eq!(layout.slot_position(7), 40 + 7 * 4);
+    assert_eq!(layout.entry_position(7), 40 + 4 * 5_000_000 + 7 * 20);
+    assert_eq!(layout.slot_of(5_000_003), 3);
 }
 
 #[test]

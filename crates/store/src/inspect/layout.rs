@@ -38,6 +38,9 @@ pub fn found_config(
     if let Some(bytes) = lengths.most_frequent(UNIT_BYTES as u64) {
         config.consume_queue_file_bytes = bytes;
     }
+    // The length of an index file does not tell its slots from its entries. The index is left alone;
+    // the next start of the broker brings it to agree with the log.
+    config.message_index_enable = false;
     Ok(config)
 }
 

@@ -14,12 +14,14 @@ use rocketmq_store::{
     StoreError,
 };
 
-/// Files of 4 KiB and eight entries, so that few messages make many files.
+/// Files of 4 KiB, eight queue entries and 49 index entries, so that few messages make many files.
 pub fn small_config(root: &Path) -> StoreConfig {
     let mut config = StoreConfig::new(root);
     config.commit_log_file_bytes = 4096;
     config.consume_queue_file_bytes = 160;
     config.message_bytes_max = 2048;
+    config.index_slots = 20;
+    config.index_entries = 50;
     config
 }
 

@@ -51,6 +51,23 @@ pub struct Model {
 
 const LIMITS: GetLimits = GetLimits { count_max: 32, bytes_max: 1 << 20 };
 
+/// What is found by a key is these messages, oldest first.
+fn check_key(store: &Store, topic: usize, key: &str, messages: &[Message]) -> Result<(), String> {
+    let name = TOPICS[topic];
+    let found = store.query_messages(name, key, 0..=i64::MAX, usize::MAX, usize::MAX);
+    let found = found.map_err(|error| format!("{name} by key {key}: {error}"))?.messages;
+    let found: Vec<i64> = found
+        .iter()
+        .filter_map(|bytes| record::MessageRecord::decode(bytes).ok())
+        .map(|record| record.physical_offset)
+        .collect();
+    let wanted: Vec<i64> = messages.iter().map(|message| message.physical_offset).collect();
+    if found != wanted {
+        return Err(format!("{name} by key {key}: {found:?} are found, not {wanted:?}"));
+    }
+    Ok(())
+}
+
 impl Model {
     pub fn durable(&self) -> i64 {
         self.durable.load(Ordering::SeqCst)
@@ -102,6 +119,7 @@ impl Model {
         for key in keys {
             self.check_queue(store, key, start, moment, &mut found_in_flight, &mut places)?;
         }
+        self.check_index(store, &places)?;
         self.check_places(store, places, end)?;
         if let Moment::Reopened { .. } = moment {
             let expected: BTreeSet<u64> =
@@ -182,6 +200,24 @@ impl Model {
         }
         if list.is_empty() {
             self.queues.remove(&(topic, queue_id));
+        }
+        Ok(())
+    }
+
+    /// Each message is found by each of its keys, and nothing else is.
+    fn check_index(&self, store: &Store, places: &[Message]) -> Result<(), String> {
+        let mut shared: BTreeMap<(usize, String), Vec<Message>> = BTreeMap::new();
+        for message in places {
+            let topic = self.specs[message.id as usize].topic;
+            for key in [message::unique_key(message.id), message::own_key(message.id)] {
+                check_key(store, topic, &key, &[*message])?;
+            }
+            shared.entry((topic, message::shared_key(message.id))).or_default().push(*message);
+        }
+        for ((topic, key), mut messages) in shared {
+            messages.sort_unstable_by_key(|message| message.physical_offset);
+            let oldest = messages.len().saturating_sub(store.config().query_count_max);
+            check_key(store, topic, &key, &messages[oldest..])?;
         }
         Ok(())
     }

@@ -48,6 +48,8 @@ impl Scenario {
         }
         config.commit_log_file_bytes = random.pick(&[4096, 4096, 8192, 16_384]);
         config.consume_queue_file_bytes = random.pick(&[160, 400, 1000]);
+        config.index_slots = random.pick(&[3, 40, 700]);
+        config.index_entries = random.pick(&[10, 40, 250]);
         config.message_bytes_max = 2048;
         config.flush_consume_queue_least_pages = random.pick(&[0, 0, 2]);
         config.flush_consume_queue_thorough_interval_ms = u64::MAX;
@@ -464,5 +466,8 @@ impl Scenario {
 
 /// Whether the store takes nothing until it is opened again.
 fn is_failed(store: &Store) -> bool {
-    matches!(store.writable(), Err(Refusal::SyncFailed(_) | Refusal::WriteFailed(_)))
+    matches!(
+        store.writable(),
+        Err(Refusal::SyncFailed(_) | Refusal::WriteFailed(_) | Refusal::FileChanged { .. })
+    )
 }
