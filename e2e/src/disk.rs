@@ -41,6 +41,12 @@ impl SmallDisk {
         Ok(())
     }
 
+    /// Used share, 0 to 1.
+    pub fn used(&self) -> Result<f64> {
+        let space = rustix::fs::statvfs(&self.path)?;
+        Ok(1.0 - space.f_bavail as f64 / space.f_blocks as f64)
+    }
+
     /// Gives back what [`SmallDisk::take`] took.
     pub fn give_back(&self) -> Result<()> {
         fs::remove_file(self.ballast())?;

@@ -67,6 +67,8 @@ impl Peer {
                 "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
                 "--add-opens=java.base/java.nio=ALL-UNNAMED",
                 "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+                // 4.9 unmaps files through it.
+                "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
                 "-Xms256m",
                 "-Xmx1g",
                 "-XX:MaxDirectMemorySize=512m",
