@@ -160,6 +160,12 @@ rocketmq_protocol::config! {
         pub mapped_file_size_commit_log: i64 = 1_073_741_824 => "mappedFileSizeCommitLog", 4_096..=2_147_483_647;
         /// Size of a consume queue file, rounded up to a multiple of 20.
         pub mapped_file_size_consume_queue: i64 = 6_000_000 => "mappedFileSizeConsumeQueue", 20..=2_147_483_640;
+        /// Whether new consume queue entries get a unit with room for a filter's bit map.
+        pub enable_consume_queue_ext: bool = false => "enableConsumeQueueExt";
+        /// Size of a file of such units.
+        pub mapped_file_size_consume_queue_ext: i64 = 50_331_648 => "mappedFileSizeConsumeQueueExt", 32_771..=2_147_483_647;
+        /// Bits that such a bit map is expected to have.
+        pub bit_map_length_consume_queue_ext: i32 = 64 => "bitMapLengthConsumeQueueExt", 0..=262_000;
         /// Largest message body.
         pub max_message_size: i32 = 4_194_304 => "maxMessageSize", 1..=16_777_215;
         /// Whether messages can be found by key.

@@ -87,8 +87,7 @@ const TIMER: &str = "
 
 const STORE: &str = "
     storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity storeType
-    enableConsumeQueueExt mappedFileSizeConsumeQueueExt
-    bitMapLengthConsumeQueueExt mapperFileSizeBatchConsumeQueue maxTopicLength
+        mapperFileSizeBatchConsumeQueue maxTopicLength
     enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
             fastFailIfNoBufferInStorePool wakeFlushWhenPutMessage
     useReentrantLockWhenPutMessage useABSLock topicQueueLockNum maxAsyncPutMessageRequests

@@ -97,6 +97,8 @@ pub(crate) struct Entry {
     /// Place of the record in the buffer.
     pub(crate) record: Range<usize>,
     topic: Range<usize>,
+    /// Place of the record's property block in the buffer.
+    pub(crate) properties: Range<usize>,
     pub(crate) queue_id: i32,
     pub(crate) sys_flag: i32,
     pub(crate) tags_code: TagsCode,
@@ -314,6 +316,7 @@ impl AppendBatch {
         self.entries.push(Entry {
             record: start..end,
             topic,
+            properties: block..end,
             queue_id: message.queue_id,
             sys_flag: message.sys_flag,
             tags_code: TagsCode::of(message.topic, &self.buffer[block..]),

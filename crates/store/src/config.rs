@@ -36,6 +36,13 @@ pub struct StoreConfig {
     pub commit_log_file_bytes: u64,
     /// `mappedFileSizeConsumeQueue`, in bytes; rounded up to a multiple of 20.
     pub consume_queue_file_bytes: u64,
+    /// `enableConsumeQueueExt`: new ConsumeQueue entries get a unit with room for a bit map.
+    pub enable_consume_queue_ext: bool,
+    /// `mappedFileSizeConsumeQueueExt`, in bytes.
+    pub consume_queue_ext_file_bytes: u64,
+    /// `bitMapLengthConsumeQueueExt`: bits that such a bit map is expected to have. The filters
+    /// decide.
+    pub consume_queue_ext_bit_map_bits: u64,
     /// `maxMessageSize`, in bytes.
     pub message_bytes_max: usize,
     /// `autoMessageVersionOnTopicLen`: topics over 127 bytes make V2 records.
@@ -138,6 +145,9 @@ impl StoreConfig {
             root_dir,
             commit_log_file_bytes: 1 << 30,
             consume_queue_file_bytes: 6_000_000,
+            enable_consume_queue_ext: false,
+            consume_queue_ext_file_bytes: 48 << 20,
+            consume_queue_ext_bit_map_bits: 64,
             message_bytes_max: 4 << 20,
             auto_message_version_on_topic_len: true,
             message_index_enable: true,
@@ -219,6 +229,12 @@ impl StoreConfig {
             self.consume_queue_file_bytes,
             "20 to 4294967296",
             20..=1 << 32,
+        )?;
+        in_range(
+            "mappedFileSizeConsumeQueueExt",
+            self.consume_queue_ext_file_bytes,
+            "32771 to 4294967296",
+            32_771..=1 << 32,
         )?;
         in_range("maxMessageSize", self.message_bytes_max as u64, "1 to 1073741824", 1..=1 << 30)?;
         if self.transient_store_pool_enable && self.flush_disk_type == FlushDiskType::Sync {

@@ -16,9 +16,16 @@ use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 use crate::mapped_file_queue::file_name;
 
+mod ext;
+mod ext_unit;
 mod repair;
 mod unit;
 
+pub(crate) use ext::{ExtFiles, ExtReader, QueueExt};
+pub use ext_unit::{
+    ADDRESS_MAX, END_BYTES, END_MARK, ExtUnit, FilterBitMap, UNIT_BYTES_MAX as EXT_UNIT_BYTES_MAX,
+    UNIT_BYTES_MIN as EXT_UNIT_BYTES_MIN, address_of, is_address, offset_of, place as ext_place,
+};
 pub use unit::{FILLER_SIZE, UNIT_BYTES, Unit, place, units};
 
 /// Entries in memory before the appender itself writes them.
@@ -36,6 +43,8 @@ pub(crate) struct QueueFiles {
     pub(crate) directory: PathBuf,
     /// A multiple of [`UNIT_BYTES`].
     pub(crate) file_bytes: u64,
+    /// None when no queue has ext units.
+    pub(crate) ext: Option<Arc<ExtFiles>>,
 }
 
 impl QueueFiles {
@@ -82,6 +91,7 @@ pub(crate) struct ConsumeQueue {
     removed: AtomicBool,
     /// Whether it is in the list of queues with unwritten entries.
     pub(crate) listed: AtomicBool,
+    ext: Option<Box<QueueExt>>,
     state: Mutex<State>,
 }
 
@@ -119,7 +129,12 @@ impl ConsumeQueue {
         number: u64,
         files: Arc<QueueFiles>,
     ) -> ConsumeQueue {
+        let ext = files
+            .ext
+            .as_ref()
+            .map(|ext_files| Box::new(QueueExt::new(Arc::clone(ext_files), &topic, queue_id)));
         ConsumeQueue {
+            ext,
             topic,
             queue_id,
             number,
@@ -179,10 +194,31 @@ impl ConsumeQueue {
         let mut state = self.state.lock();
         state.segments.clear();
         state.tail = Vec::new();
+        if let Some(ext) = &self.ext {
+            ext.forget();
+        }
+    }
+
+    /// Its ext units, if it may have some.
+    pub(crate) fn ext(&self) -> Option<&QueueExt> {
+        self.ext.as_deref()
     }
 
     /// Adds an entry. Entries come in the order of the log.
+    #[cfg(test)]
     pub(crate) fn push(&self, queue_offset: i64, unit: Unit) -> Pushed {
+        self.push_with_ext(queue_offset, unit, 0, b"")
+    }
+
+    /// Adds an entry, and its ext unit if new entries get one. Entries come in the order of the
+    /// log. `properties` are the message's, for the bit map.
+    pub(crate) fn push_with_ext(
+        &self,
+        queue_offset: i64,
+        mut unit: Unit,
+        store_timestamp_ms: i64,
+        properties: &[u8],
+    ) -> Pushed {
         let mut state = self.state.lock();
         if unit.end_offset() <= state.max_physical {
             return Pushed::Known;
@@ -202,6 +238,16 @@ impl ConsumeQueue {
             } else {
                 return Pushed::Gap { expected };
             }
+        }
+        if let Some(ext) = self.ext().filter(|ext| ext.is_written()) {
+            let bit_map = ext.bit_map(&self.topic, properties);
+            let ext_unit = ExtUnit {
+                tags_code: unit.tags_code,
+                msg_store_time_ms: store_timestamp_ms,
+                filter_bit_map: &bit_map,
+            };
+            // Where there is no room for a unit the entry says its tags code itself.
+            unit.tags_code = ext.append(&ext_unit).unwrap_or(unit.tags_code);
         }
         state.tail.extend_from_slice(&unit.encode());
         state.max_physical = unit.end_offset();
@@ -238,6 +284,10 @@ impl ConsumeQueue {
             return Ok(());
         }
         let mut state = self.state.lock();
+        // First: no entry points at a unit that is not there.
+        if let Some(ext) = &self.ext {
+            ext.write_tail()?;
+        }
         let mut done = 0;
         let result = self.write_units(&mut state, &mut done);
         let units = done / UNIT_BYTES;
@@ -344,6 +394,9 @@ impl ConsumeQueue {
         }
         let directory_changed = std::mem::take(&mut state.directory_changed);
         drop(state);
+        if let Some(ext) = &self.ext {
+            ext.sync()?;
+        }
         for (file, path) in &files {
             file.sync_data().map_err(StoreError::io("sync", path))?;
         }
@@ -374,6 +427,9 @@ impl ConsumeQueue {
         }
         if state.tail.is_empty() {
             state.tail = Vec::new();
+        }
+        if let Some(ext) = &self.ext {
+            ext.close_files();
         }
     }
 
@@ -452,6 +508,11 @@ impl ConsumeQueue {
             }
         }
         self.min_offset.fetch_max(low, Ordering::Release);
+        if let Some(ext) = &self.ext
+            && let Some(unit) = self.unit(low)?
+        {
+            ext.remove_in_front(unit.tags_code)?;
+        }
         let mut state = self.state.lock();
         let per_file = self.files.units_per_file();
         let mut removed = 0;

@@ -60,19 +60,24 @@ impl TagsCode {
 
 /// What the log says of one record, as far as dispatch needs it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dispatch {
+pub(crate) struct Dispatch<'a> {
     pub(crate) sys_flag: i32,
     pub(crate) queue_offset: i64,
     pub(crate) unit: Unit,
+    pub(crate) store_timestamp_ms: i64,
+    /// The record's property block.
+    pub(crate) properties: &'a [u8],
 }
 
-impl Dispatch {
-    pub(crate) fn of_record(record: &MessageRecord<'_>, delay_levels_ms: &[i64]) -> Dispatch {
+impl<'a> Dispatch<'a> {
+    pub(crate) fn of_record(record: &MessageRecord<'a>, delay_levels_ms: &[i64]) -> Dispatch<'a> {
         let tags_code = TagsCode::of(record.topic, record.properties)
             .resolve(record.store_timestamp_ms, delay_levels_ms);
         Dispatch {
             sys_flag: record.sys_flag,
             queue_offset: record.queue_offset,
+            store_timestamp_ms: record.store_timestamp_ms,
+            properties: record.properties,
             unit: Unit {
                 physical_offset: record.physical_offset,
                 // A record's size was read from a positive 32-bit word.
@@ -147,12 +152,13 @@ impl Dispatcher {
     pub(crate) fn dispatch(
         &self,
         queue: &Arc<ConsumeQueue>,
-        dispatch: &Dispatch,
+        dispatch: &Dispatch<'_>,
     ) -> Result<Option<Pushed>, StoreError> {
         if sys_flag::is_outside_queues(dispatch.sys_flag) {
             return Ok(None);
         }
-        let pushed = queue.push(dispatch.queue_offset, dispatch.unit);
+        let Dispatch { queue_offset, unit, store_timestamp_ms, properties, .. } = *dispatch;
+        let pushed = queue.push_with_ext(queue_offset, unit, store_timestamp_ms, properties);
         if matches!(pushed, Pushed::Added | Pushed::Restarted) {
             self.table.list_unwritten(queue);
             // Looked at now and then: it costs a lock.

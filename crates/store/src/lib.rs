@@ -38,6 +38,7 @@ mod writability;
 pub use append::{AppendBatch, AppendOutcome, AppendResult};
 pub use clock::{Clock, SystemClock};
 pub use config::{FlushDiskType, StoreConfig};
+pub use consume_queue::{ExtUnit, FilterBitMap};
 pub use dispatch::{Arrival, ArrivalListener};
 pub use error::{AppendError, MessageError, Refusal, StoreError};
 pub use file_system::{FileSystem, RealFileSystem};

@@ -3,7 +3,7 @@
 //! Owns who exists; what a queue holds is `consume_queue`'s business.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -127,16 +127,30 @@ impl QueueTable {
             queue.set_removed();
         }
         // Also without queues: an earlier attempt may have been stopped halfway.
-        let file_system = &self.files.file_system;
-        let directory = self.files.topic_directory(topic);
-        match file_system.remove_directory(&directory) {
-            Ok(()) => file_system
-                .sync_directory(&self.files.directory)
-                .map_err(StoreError::io("sync directory", &self.files.directory))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(existed),
-            Err(error) => return Err(StoreError::io("remove directory", &directory)(error)),
+        let mut found = existed;
+        for root in self.roots() {
+            if self.remove_directory(&root.join(topic))? {
+                found = true;
+                let file_system = &self.files.file_system;
+                file_system.sync_directory(root).map_err(StoreError::io("sync directory", root))?;
+            }
         }
-        Ok(true)
+        Ok(found)
+    }
+
+    /// The directories that hold queues by topic.
+    fn roots(&self) -> impl Iterator<Item = &PathBuf> {
+        let ext = self.files.ext.as_ref().map(|ext| &ext.directory);
+        std::iter::once(&self.files.directory).chain(ext)
+    }
+
+    /// Removes a directory with all it holds. False if it was not there.
+    fn remove_directory(&self, directory: &Path) -> Result<bool, StoreError> {
+        match self.files.file_system.remove_directory(directory) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(StoreError::io("remove directory", directory)(error)),
+        }
     }
 
     /// Takes out the queues of a topic whose records all lie in front of `end`. For recovery: the
@@ -198,25 +212,19 @@ impl QueueTable {
                 !goes
             });
         }
-        let file_system = &self.files.file_system;
-        let topic_directory = self.files.topic_directory(topic);
         for queue in &removed {
             queue.set_removed();
-            let directory = topic_directory.join(queue.queue_id().to_string());
-            match file_system.remove_directory(&directory) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(StoreError::io("remove directory", &directory)(error)),
+            for root in self.roots() {
+                self.remove_directory(&root.join(topic).join(queue.queue_id().to_string()))?;
             }
         }
         if !removed.is_empty() {
-            match file_system.sync_directory(&topic_directory) {
+            let directory = self.files.topic_directory(topic);
+            match self.files.file_system.sync_directory(&directory) {
                 Ok(()) => {}
                 // None of its queues was written yet.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(StoreError::io("sync directory", &topic_directory)(error));
-                }
+                Err(error) => return Err(StoreError::io("sync directory", &directory)(error)),
             }
         }
         Ok(removed.len())
@@ -272,13 +280,13 @@ mod tests {
     use super::*;
     use crate::consume_queue::Unit;
     use crate::file_system::RealFileSystem;
-    use std::path::Path;
 
     fn table(directory: &Path) -> QueueTable {
         QueueTable::new(QueueFiles {
             file_system: Arc::new(RealFileSystem),
             directory: directory.join("consumequeue"),
             file_bytes: 160,
+            ext: None,
         })
     }
 

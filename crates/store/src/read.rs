@@ -8,7 +8,8 @@ use rocketmq_protocol::message::record::place;
 
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
-use crate::consume_queue::{ConsumeQueue, UNIT_BYTES, units};
+use crate::consume_queue::{ConsumeQueue, ExtReader, ExtUnit, UNIT_BYTES, Unit, is_address, units};
+use crate::dispatch::Dispatch;
 use crate::error::StoreError;
 use crate::mapped_file_queue::MappedFile;
 
@@ -72,6 +73,11 @@ pub trait QueueFilter {
     fn matches_tags_code(&self, tags_code: i64) -> bool {
         let _ = tags_code;
         true
+    }
+
+    /// The same for a message whose ConsumeQueue entry has an ext unit.
+    fn matches_ext(&self, ext: &ExtUnit<'_>) -> bool {
+        self.matches_tags_code(ext.tags_code)
     }
 
     /// Whether the message, given as its record, is wanted. Asked after the tags code.
@@ -189,6 +195,7 @@ pub(crate) fn get_messages(
     let mut skip_to = i64::MIN;
     let mut newest_read = 0;
     let mut buffer = Vec::new();
+    let mut ext_reader = ExtReader::default();
     let mut chunk = count_max.min(window as usize);
     'read: while result.next_begin_offset < end {
         let count = chunk.min((end - result.next_begin_offset) as usize);
@@ -222,7 +229,7 @@ pub(crate) fn get_messages(
                 continue;
             }
             newest_read = unit.physical_offset;
-            if !filter.matches_tags_code(unit.tags_code) {
+            if !matches_entry(&mut ext_reader, queue, (log, config), unit, filter)? {
                 continue;
             }
             // A negative offset is no place in the log.
@@ -266,6 +273,30 @@ pub(crate) fn get_messages(
     }
     result.suggest_slave = log_end - newest_read > hot_bytes;
     Ok(result)
+}
+
+/// Whether a message may be wanted, by what its ConsumeQueue entry says: the tags code, or the
+/// address of its ext unit. If that cannot be read, the message itself says what stood there.
+fn matches_entry(
+    reader: &mut ExtReader,
+    queue: &ConsumeQueue,
+    (log, config): (&CommitLog, &StoreConfig),
+    unit: Unit,
+    filter: &dyn QueueFilter,
+) -> Result<bool, StoreError> {
+    if !is_address(unit.tags_code) {
+        return Ok(filter.matches_tags_code(unit.tags_code));
+    }
+    if let Some(ext) = queue.ext()
+        && let Some(ext_unit) = reader.unit(ext, unit.tags_code)?
+    {
+        return Ok(filter.matches_ext(&ext_unit));
+    }
+    let tags_code = log.with_record(unit.physical_offset, |record| {
+        Dispatch::of_record(record, &config.delay_levels_ms).unit.tags_code
+    });
+    // Without a record the read finds out itself that there is none.
+    Ok(tags_code.is_none_or(|tags_code| filter.matches_tags_code(tags_code)))
 }
 
 /// The total-size word of a record.

@@ -339,16 +339,20 @@ impl Recovery<'_> {
                     incomplete.insert(queue.number, queue);
                 }
             }
+            // After a crash a ConsumeQueue entry may be on disk and its ext unit not.
+            Some(Pushed::Known) if !report.clean && !queue.ext_agrees(&dispatch)? => {
+                incomplete.insert(queue.number, queue);
+            }
             Some(Pushed::Known) | None => {}
         }
         Ok(())
     }
 
-    fn destination(
+    fn destination<'r>(
         &self,
-        record: &MessageRecord<'_>,
+        record: &MessageRecord<'r>,
         report: &mut RecoveryReport,
-    ) -> Option<(Arc<ConsumeQueue>, Dispatch)> {
+    ) -> Option<(Arc<ConsumeQueue>, Dispatch<'r>)> {
         let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
         if record::sys_flag::is_outside_queues(dispatch.sys_flag) {
             return None;

@@ -1,6 +1,7 @@
 //! The store: opening, appending, reading, and the threads behind them.
 //!
-//! Owns the order of things; each step is in a file of its own.
+//! Owns the order of things; each step is in a file of its own. It is long because it lists all that
+//! a store can be asked, each in a few lines.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -19,7 +20,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
-use crate::consume_queue::{QueueFiles, Unit};
+use crate::consume_queue::{ExtFiles, FilterBitMap, QueueFiles, Unit};
 use crate::deleted_topics::DeletedTopics;
 use crate::directory::make_directory;
 use crate::dispatch::{Arrival, ArrivalListener, Dispatch, Dispatcher};
@@ -49,6 +50,8 @@ pub struct Environment {
     /// Whether the store runs threads of its own. Without them nothing is flushed, preallocated or
     /// removed unless [`Store::flush`] and [`Store::tick`] are called.
     pub threads: bool,
+    /// What makes bit maps for the units of `enableConsumeQueueExt`; without it they have none.
+    pub filter_bit_map: Option<Arc<dyn FilterBitMap>>,
 }
 
 impl Default for Environment {
@@ -57,6 +60,7 @@ impl Default for Environment {
             file_system: Arc::new(RealFileSystem),
             clock: Arc::new(SystemClock),
             threads: true,
+            filter_bit_map: None,
         }
     }
 }
@@ -124,6 +128,7 @@ impl Store {
             file_system: Arc::clone(&environment.file_system),
             directory: config.root_dir.join("consumequeue"),
             file_bytes: config.consume_queue_file_bytes,
+            ext: ExtFiles::of(&config, &environment)?,
         }));
         // From here on the directory changes: a crash must not be taken for a clean end.
         let unsynced_from = abort.failed_sync(file_system)?;
@@ -272,7 +277,7 @@ impl Store {
         }
 
         self.parts.add_to_index(batch.index_entries());
-        let AppendBatch { entries, arrivals, appended, .. } = batch;
+        let AppendBatch { buffer, entries, arrivals, appended, .. } = batch;
         for entry in &mut entries[..*appended] {
             let placed = entry.result;
             let Some(queue) = entry.queue.take() else { continue };
@@ -282,6 +287,8 @@ impl Store {
             let dispatch = Dispatch {
                 sys_flag: entry.sys_flag,
                 queue_offset: placed.queue_offset,
+                store_timestamp_ms: placed.store_timestamp_ms,
+                properties: &buffer[entry.properties.clone()],
                 // A record's size fits its 32-bit word.
                 unit: Unit {
                     physical_offset: placed.physical_offset,

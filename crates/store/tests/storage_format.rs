@@ -9,7 +9,7 @@ use rocketmq_protocol::message::record::{self, place as record_place, sys_flag};
 use rocketmq_protocol::message::{id, properties};
 use rocketmq_store::StoreConfig;
 use rocketmq_store::checkpoint::{self, place as checkpoint_place};
-use rocketmq_store::consume_queue::{self, place as unit_place};
+use rocketmq_store::consume_queue::{self, ext_place, place as unit_place};
 use rocketmq_store::index::file::{self as index, Layout, entry_place, header_place};
 
 fn page() -> String {
@@ -159,6 +159,27 @@ fn the_index_file() {
 }
 
 #[test]
+fn the_ext_unit() {
+    let expected = rows(&[
+        ("size", ext_place::SIZE, 2),
+        ("tagsCode", ext_place::TAGS_CODE, 8),
+        ("msgStoreTime", ext_place::MSG_STORE_TIME, 8),
+        ("bitMapSize", ext_place::BIT_MAP_SIZE, 2),
+        ("filterBitMap", ext_place::FILTER_BIT_MAP, 0),
+    ]);
+    let page = page();
+    assert_eq!(table(&page, "ConsumeQueueExt unit"), expected);
+    let says = |text: String| assert!(page.contains(&text), "the page lacks {text}");
+    let (min, max) = (consume_queue::EXT_UNIT_BYTES_MIN, consume_queue::EXT_UNIT_BYTES_MAX);
+    says(format!("the whole unit, {min} to {max}"));
+    assert_eq!(min, ext_place::FILTER_BIT_MAP);
+    says(format!("up to −{} is an address", consume_queue::ADDRESS_MAX.unsigned_abs()));
+    says(format!("and {} bytes stay free behind it: where", consume_queue::END_BYTES));
+    says(format!("the 2 bytes −{}", consume_queue::END_MARK.unsigned_abs()));
+    assert_eq!(consume_queue::address_of(0), Some(i64::MIN));
+}
+
+#[test]
 fn the_checkpoint() {
     let expected = rows(&[
         ("physicMsgTimestamp", checkpoint_place::PHYSIC_MSG_TIMESTAMP, 8),
@@ -176,4 +197,5 @@ fn the_file_sizes() {
     let config = StoreConfig::new("/x");
     assert_eq!(config.commit_log_file_bytes, 1 << 30);
     assert_eq!(config.consume_queue_file_bytes, 6_000_000);
+    assert_eq!(config.consume_queue_ext_file_bytes, 50_331_648);
 }

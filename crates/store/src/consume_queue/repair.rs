@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::{ConsumeQueue, Segment, State, UNIT_BYTES, Unit, units};
+use super::{ConsumeQueue, Segment, State, UNIT_BYTES, Unit, is_address, units};
 use crate::error::StoreError;
 use crate::mapped_file_queue::{file_name, list_log_files};
 
@@ -71,6 +71,7 @@ impl ConsumeQueue {
             .map_or(state.segments.len(), |index| index + 1);
         let mut end = None;
         let mut max_physical = 0;
+        let mut newest_address = None;
         let mut index = contiguous.saturating_sub(3);
         let mut buffer = Vec::new();
         'files: while index < contiguous {
@@ -89,6 +90,9 @@ impl ConsumeQueue {
                         break 'files;
                     }
                     max_physical = max_physical.max(unit.end_offset());
+                    if is_address(unit.tags_code) {
+                        newest_address = Some(unit.tags_code);
+                    }
                     position += UNIT_BYTES as u64;
                 }
             }
@@ -110,6 +114,9 @@ impl ConsumeQueue {
         let min_offset =
             state.segments.first().map_or(0, |segment| segment.base as i64 / UNIT_BYTES as i64);
         drop(state);
+        if let Some(ext) = &self.ext {
+            ext.load(newest_address)?;
+        }
         self.min_offset.store(min_offset.min(end_offset), Ordering::Release);
         self.max_offset.store(end_offset, Ordering::Release);
         self.set_next_offset(end_offset);
@@ -173,6 +180,9 @@ impl ConsumeQueue {
     pub(crate) fn clear(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         self.drop_segments_behind(&mut state, 0, true)?;
+        if let Some(ext) = &self.ext {
+            ext.clear()?;
+        }
         *state = State { directory_changed: true, ..State::default() };
         drop(state);
         self.min_offset.store(0, Ordering::Release);

@@ -9,6 +9,7 @@ fn queue(directory: &Path) -> ConsumeQueue {
         file_system: Arc::new(RealFileSystem),
         directory: directory.join("consumequeue"),
         file_bytes: 160,
+        ext: None,
     };
     ConsumeQueue::new("Orders".into(), 3, 0, Arc::new(files))
 }

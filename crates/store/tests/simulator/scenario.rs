@@ -50,6 +50,8 @@ impl Scenario {
         config.consume_queue_file_bytes = random.pick(&[160, 400, 1000]);
         config.index_slots = random.pick(&[3, 40, 700]);
         config.index_entries = random.pick(&[10, 40, 250]);
+        config.enable_consume_queue_ext = config.consume_queue_file_bytes == 1000;
+        config.consume_queue_ext_file_bytes = 32_771;
         config.message_bytes_max = 2048;
         config.flush_consume_queue_least_pages = random.pick(&[0, 0, 2]);
         config.flush_consume_queue_thorough_interval_ms = u64::MAX;
@@ -417,6 +419,7 @@ impl Scenario {
                 file_system: Arc::new(self.disk.clone()),
                 clock: Arc::clone(&self.clock) as _,
                 threads: false,
+                filter_bit_map: None,
             };
             match Store::open(self.config.clone(), environment) {
                 Ok((store, report)) => {
