@@ -41,6 +41,10 @@ pub enum AttributeError {
 
 /// The kind of messages a topic is meant for; `MIXED` needs `enableMixedMessageType`.
 pub const MESSAGE_TYPE: &str = "message.type";
+/// Which kind of queue holds a topic's messages.
+pub const QUEUE_TYPE: &str = "queue.type";
+/// The [`QUEUE_TYPE`] whose entries stand for batches.
+pub const BATCH_CQ: &str = "BatchCQ";
 
 struct Known {
     key: &'static str,
@@ -52,8 +56,8 @@ struct Known {
 
 const TOPIC_ATTRIBUTES: [Known; 4] = [
     Known {
-        key: "queue.type",
-        values: Some(&["SimpleCQ", "BatchCQ"]),
+        key: QUEUE_TYPE,
+        values: Some(&["SimpleCQ", BATCH_CQ]),
         allowed: "[SimpleCQ, BatchCQ]",
         changeable: false,
     },

@@ -17,6 +17,7 @@ use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 use crate::delay;
 use crate::handler::retry;
+use crate::metadata::attributes;
 use crate::metadata::perm;
 use crate::metadata::persist::MetadataError;
 use crate::state::BrokerState;
@@ -121,6 +122,12 @@ pub(super) fn check(
     if config.broker_permission & perm::WRITE == 0 && topic.order {
         let remark = format!("the broker[{}] sending message is forbidden", config.broker_ip1);
         return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
+    }
+    if topic.attributes.get(attributes::QUEUE_TYPE).is_some_and(|kind| kind == attributes::BATCH_CQ)
+    {
+        // In a queue of the other kind its messages would get offsets that a batch took.
+        let what = format!("messages to topic {topic_name} of queue.type BatchCQ");
+        return Err(unsupported(&what, "make a topic without that attribute"));
     }
     let queues = topic.write_queue_nums.max(topic.read_queue_nums);
     if request.queue_id >= queues {
