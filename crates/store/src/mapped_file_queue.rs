@@ -255,8 +255,9 @@ impl MappedFileQueue {
         Ok(loaded)
     }
 
-    /// The files of all directories, oldest first, each once. Empty files that a crash left at the
-    /// end, or where another directory took over, are removed.
+    /// The files of all directories, oldest first, each once. Removed are an empty last file, which
+    /// a crash leaves, and one of two files for the same place that nothing was written to: making
+    /// it failed, the other directory took over, and a loss of power brought it back.
     fn list(&self, loaded: &mut Loaded) -> Result<Vec<Found>, StoreError> {
         let mut found = Vec::new();
         for directory in self.directories.all() {
@@ -268,28 +269,52 @@ impl MappedFileQueue {
                 directory: Arc::clone(directory),
             }));
         }
-        // Empty twins in front: they are looked at before the file that stays.
         found.sort_by_key(|file| (file.base_offset, file.bytes));
         let mut kept: Vec<Found> = Vec::with_capacity(found.len());
-        let mut found = found.into_iter().peekable();
-        while let Some(file) = found.next() {
-            let is_last_of_its_place =
-                found.peek().is_none_or(|next| next.base_offset != file.base_offset);
-            let may_go = found.peek().is_none() || !is_last_of_its_place;
-            if file.bytes == 0 && may_go && !file.directory.is_read_only() {
-                let path = file.path();
-                self.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
-                loaded.removed_empty.push(path);
+        for file in found {
+            let Some(twin) = kept.pop_if(|last| last.base_offset == file.base_offset) else {
+                kept.push(file);
                 continue;
-            }
-            if let Some(twin) = kept.last()
-                && twin.base_offset == file.base_offset
-            {
-                return Err(StoreError::DuplicateFile { first: twin.path(), second: file.path() });
-            }
-            kept.push(file);
+            };
+            let (stays, goes) = match (self.may_go(&twin)?, self.may_go(&file)?) {
+                (true, _) => (file, twin),
+                (false, true) => (twin, file),
+                (false, false) => {
+                    let (first, second) = (twin.path(), file.path());
+                    return Err(StoreError::DuplicateFile { first, second });
+                }
+            };
+            kept.push(stays);
+            self.remove_found(&goes, loaded)?;
+        }
+        let is_empty = |last: &mut Found| last.bytes == 0 && !last.directory.is_read_only();
+        if let Some(last) = kept.pop_if(is_empty) {
+            self.remove_found(&last, loaded)?;
         }
         Ok(kept)
+    }
+
+    /// Whether a file may be removed because nothing was ever written to it: the first record of a
+    /// file begins with its first byte.
+    fn may_go(&self, file: &Found) -> Result<bool, StoreError> {
+        if file.directory.is_read_only() {
+            return Ok(false);
+        }
+        let path = file.path();
+        let mut begin = [0; 8];
+        let bytes = begin.len().min(file.bytes as usize);
+        self.file_system
+            .open(&path, OpenMode::ReadOnly)
+            .and_then(|file| file.read_at(&mut begin[..bytes], 0))
+            .map_err(StoreError::io("read", &path))?;
+        Ok(begin == [0; 8])
+    }
+
+    fn remove_found(&self, file: &Found, loaded: &mut Loaded) -> Result<(), StoreError> {
+        let path = file.path();
+        self.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        loaded.removed_empty.push(path);
+        Ok(())
     }
 
     /// Leaves out files of read-only directories in front of a gap: retention let them go, and

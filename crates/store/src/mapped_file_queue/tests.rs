@@ -130,6 +130,9 @@ fn twins_and_gaps_across_directories_are_named() {
     std::fs::create_dir(&b).unwrap();
     make(&a, 0, 4096);
     make(&b, 0, 4096);
+    for path in [&a, &b] {
+        std::fs::write(path.join(file_name(0)), [1; 4096]).unwrap();
+    }
     let error = queue_of(&[&a, &b], &[]).load().unwrap_err();
     assert!(
         matches!(&error, StoreError::DuplicateFile { first, second }
@@ -140,4 +143,27 @@ fn twins_and_gaps_across_directories_are_named() {
     make(&b, 8192, 4096);
     let error = queue_of(&[&a, &b], &[]).load().unwrap_err();
     assert!(matches!(error, StoreError::MissingFile { .. }), "{error}");
+}
+
+#[test]
+fn a_twin_that_nothing_was_written_to_goes() {
+    let root = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| root.path().join(name));
+    std::fs::create_dir(&a).unwrap();
+    std::fs::create_dir(&b).unwrap();
+    for (used, unused) in [(&a, &b), (&b, &a)] {
+        std::fs::write(used.join(file_name(0)), [1; 4096]).unwrap();
+        for bytes in [0, 7, 4096] {
+            make(unused, 0, bytes);
+            let queue = queue_of(&[&a, &b], &[]);
+            assert_eq!(queue.load().unwrap().removed_empty, [unused.join(file_name(0))]);
+            assert_eq!(queue.first().unwrap().path(), used.join(file_name(0)));
+        }
+        // Where nothing may be removed, it is not decided.
+        make(unused, 0, 4096);
+        let error = queue_of(&[used], &[unused]).load().unwrap_err();
+        assert!(matches!(error, StoreError::DuplicateFile { .. }), "{error}");
+        std::fs::remove_file(unused.join(file_name(0))).unwrap();
+        std::fs::remove_file(used.join(file_name(0))).unwrap();
+    }
 }
