@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use crate::error::{Refusal, StoreError};
 use crate::file_watch::{self, Look};
 use crate::flush::{self, Flusher, QueueFlusher};
 use crate::index::{Index, NewEntry};
+use crate::lock_file::AbortFile;
 use crate::queue_table::QueueTable;
 use crate::retention::{self, Retention};
 use crate::store::Environment;
@@ -48,6 +50,8 @@ pub(crate) struct Parts {
     pub(crate) writability: Writability,
     pub(crate) retention: Retention,
     pub(crate) disk_used_percent: Mutex<f64>,
+    /// Whether a sync failed and that is not noted yet.
+    pub(crate) sync_failed: AtomicBool,
     pub(crate) stop: Stop,
 }
 
@@ -82,12 +86,29 @@ impl Stop {
 impl Parts {
     /// Writes queues and index and moves the checkpoint; see [`QueueFlusher::flush`].
     pub(crate) fn flush_queues(&self, thorough: bool) -> Result<(), StoreError> {
+        self.note_failed_sync();
         self.queue_flusher.flush(self, thorough)?;
         flush::flush_index(self, thorough)?;
         self.checkpoint.persist().inspect_err(|error| {
-            self.writability.refuse_finally(Refusal::SyncFailed(error.to_string()));
+            self.refuse_after_failed_sync(error.to_string());
             tracing::error!(%error, "checkpoint cannot be written, no more messages are taken");
         })
+    }
+
+    /// Takes no more messages, since it is not known what is on disk.
+    pub(crate) fn refuse_after_failed_sync(&self, reason: String) {
+        self.writability.refuse_finally(Refusal::SyncFailed(reason));
+        self.sync_failed.store(true, Ordering::Release);
+        self.note_failed_sync();
+    }
+
+    /// Leaves a note for the next start, once it can be written.
+    fn note_failed_sync(&self) {
+        if self.sync_failed.load(Ordering::Acquire) {
+            let abort = AbortFile::new(&self.config.root_dir);
+            let noted = abort.distrust(&*self.environment.file_system);
+            self.sync_failed.store(!noted, Ordering::Release);
+        }
     }
 
     /// Adds entries to the index; the caller holds the dispatcher's turn.

@@ -136,6 +136,13 @@ impl Checkpoint {
         change(&mut self.words.lock().now);
     }
 
+    /// Writes the words that the disk may not have, though they were read from the file.
+    pub(crate) fn rewrite(&self) -> Result<(), StoreError> {
+        let words = self.words.lock();
+        self.file.write_at(&words.now.encode(), 0).map_err(StoreError::io("write", &self.path))?;
+        self.file.sync_data().map_err(StoreError::io("sync", &self.path))
+    }
+
     /// Writes the words if they changed.
     pub(crate) fn persist(&self) -> Result<(), StoreError> {
         let mut words = self.words.lock();

@@ -228,7 +228,10 @@ impl ConsumeQueue {
         if queue_offset != expected {
             let empty = expected == 0 && state.segments.is_empty();
             if queue_offset < expected {
-                self.cut_to(&mut state, queue_offset);
+                if let Err(error) = self.cut_to(&mut state, queue_offset) {
+                    tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
+                        "could not wipe dropped consume queue entries");
+                }
                 outcome = Pushed::Restarted;
             } else if empty {
                 // The queue begins here; the file's front is filled when it is written.

@@ -28,9 +28,13 @@ fn path_in(root_dir: &Path) -> PathBuf {
 /// # Errors
 /// When it is damaged.
 pub(crate) fn read(file_system: &dyn FileSystem, root_dir: &Path) -> Result<Ends, StoreError> {
-    let read = read_small_file(file_system, &path_in(root_dir), |bytes| {
+    let path = path_in(root_dir);
+    let read = read_small_file(file_system, &path, |bytes| {
         serde_json::from_slice::<Ends>(bytes).map_err(|error| error.to_string())
     })?;
+    if let Some(reason) = read.as_ref().and_then(|file| file.fallback.as_ref()) {
+        tracing::warn!(path = %path.display(), reason, "deletions are read from the .bak");
+    }
     Ok(read.map(|file| file.value).unwrap_or_default())
 }
 
@@ -46,7 +50,7 @@ impl DeletedTopics {
     /// Reads the file, if there is one.
     ///
     /// # Errors
-    /// When it is damaged: going on without it could bring topics back.
+    /// When it cannot be read or is damaged: going on without it could bring topics back.
     pub(crate) fn open(
         file_system: Arc<dyn FileSystem>,
         root_dir: &Path,

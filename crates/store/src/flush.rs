@@ -15,7 +15,6 @@ use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
 use crate::error::{Refusal, StoreError};
 use crate::index::Index;
-use crate::lock_file::AbortFile;
 use crate::offset::{Durable, Published};
 
 /// Pages in which RocketMQ counts what is not synced yet.
@@ -110,7 +109,7 @@ impl Flusher {
     /// # Errors
     /// When a sync failed, now or earlier.
     pub(crate) fn flush(&self, parts: &Parts) -> Result<(), Refusal> {
-        let Parts { log, checkpoint, writability, .. } = parts;
+        let Parts { log, checkpoint, .. } = parts;
         let turn = self.turn.lock();
         let mut group = {
             let mut waiters = self.waiters.lock();
@@ -125,12 +124,7 @@ impl Flusher {
         let from = self.durable.get().0;
         if let Err(error) = sync_files(log, from, end) {
             let reason = error.to_string();
-            writability.refuse_finally(Refusal::SyncFailed(reason.clone()));
-            let file_system = &*parts.environment.file_system;
-            let abort = AbortFile::new(&parts.config.root_dir);
-            if let Err(error) = abort.note_failed_sync(file_system, from) {
-                tracing::error!(%error, "a later start cannot know of the failed sync");
-            }
+            parts.refuse_after_failed_sync(reason.clone());
             let mut waiters = self.waiters.lock();
             waiters.failed = Some(reason.clone());
             group.append(&mut waiters.waiting);
@@ -249,7 +243,7 @@ pub(crate) fn write_index(parts: &Parts, index: &Index) -> Result<(), StoreError
 /// # Errors
 /// When something could not be written (tried again next time) or synced (final).
 pub(crate) fn flush_index(parts: &Parts, thorough: bool) -> Result<(), StoreError> {
-    let Parts { config, checkpoint, writability, .. } = parts;
+    let Parts { config, checkpoint, .. } = parts;
     let Some(index) = &parts.index else { return Ok(()) };
     let timestamp_ms = dispatched_timestamp_ms(parts);
     write_index(parts, index)?;
@@ -258,7 +252,7 @@ pub(crate) fn flush_index(parts: &Parts, thorough: bool) -> Result<(), StoreErro
         return Ok(());
     }
     let synced = index.sync().inspect_err(|error| {
-        writability.refuse_finally(Refusal::SyncFailed(error.to_string()));
+        parts.refuse_after_failed_sync(error.to_string());
         tracing::error!(%error, "sync of the index failed, no more messages are taken");
     })?;
     // A look alone changes nothing.
@@ -332,7 +326,7 @@ impl QueueFlusher {
                 continue;
             }
             if let Err(error) = queue.sync() {
-                writability.refuse_finally(Refusal::SyncFailed(error.to_string()));
+                parts.refuse_after_failed_sync(error.to_string());
                 tracing::error!(%error, "sync of a consume queue failed, no more messages are taken");
                 return Err(error);
             }

@@ -30,6 +30,7 @@ mod queue_table;
 pub mod read;
 mod recovery;
 mod retention;
+mod rewrite;
 pub mod small_file;
 mod store;
 mod time_search;

@@ -11,6 +11,10 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
+use crate::small_file::read_whole;
+
+/// Text of `abort` after a sync failed; longer than any process id.
+const DISTRUST: &[u8] = b"sync failed";
 
 /// The lock of a store directory, held until dropped.
 #[derive(Debug)]
@@ -37,11 +41,6 @@ impl DirectoryLock {
     }
 }
 
-/// Begins the line of `abort` that says from where on the log may be in memory alone.
-const UNSYNCED_FROM: &str = "\nunsynced from ";
-/// More of `abort` is not read.
-const BYTES_MAX: u64 = 4096;
-
 /// The mark of an unclean end.
 #[derive(Debug)]
 pub(crate) struct AbortFile {
@@ -58,48 +57,43 @@ impl AbortFile {
         file_system.exists(&self.path).map_err(StoreError::io("look for", &self.path))
     }
 
-    /// Notes that the log from `unsynced_from` on could not be synced. The system may then show
-    /// bytes that are not on the disk and take them for written, for as long as it runs.
-    pub(crate) fn note_failed_sync(
-        &self,
-        file_system: &dyn FileSystem,
-        unsynced_from: i64,
-    ) -> Result<(), StoreError> {
-        let failed = StoreError::io("write", &self.path);
-        let write = || -> io::Result<()> {
-            let file = file_system.open(&self.path, OpenMode::Existing)?;
-            let line = format!("{UNSYNCED_FROM}{unsynced_from}\n");
-            file.write_at(line.as_bytes(), file.len_bytes()?)
-        };
-        write().map_err(failed)
-    }
-
-    /// What [`AbortFile::note_failed_sync`] noted, if that was done in the last run.
-    pub(crate) fn failed_sync(
-        &self,
-        file_system: &dyn FileSystem,
-    ) -> Result<Option<i64>, StoreError> {
-        let failed = StoreError::io("read", &self.path);
-        let read = || -> io::Result<Option<i64>> {
-            let file = file_system.open(&self.path, OpenMode::Existing)?;
-            let mut bytes = vec![0; file.len_bytes()?.min(BYTES_MAX) as usize];
-            file.read_at(&mut bytes, 0)?;
-            let text = String::from_utf8_lossy(&bytes);
-            let offsets = text.lines().filter_map(|line| line.strip_prefix(&UNSYNCED_FROM[1..]));
-            Ok(offsets.filter_map(|offset| offset.parse().ok()).min())
-        };
-        match read() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            result => result.map_err(failed),
+    /// Whether a sync failed in the last run or since: see [`AbortFile::distrust`].
+    pub(crate) fn is_distrusted(&self, file_system: &dyn FileSystem) -> Result<bool, StoreError> {
+        match read_whole(file_system, &self.path) {
+            Ok(text) => Ok(text == DISTRUST),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(StoreError::io("read", &self.path)(error)),
         }
     }
 
-    /// Makes the mark, durably: what happens next must not look like a clean end.
-    pub(crate) fn create(&self, file_system: &dyn FileSystem) -> Result<(), StoreError> {
+    /// Notes that a sync failed. The kernel then takes pages for clean that it could not write:
+    /// they are read as they should be, and no later sync writes them. If the power goes, they are
+    /// gone and recovery sees it. If only the process ends, recovery sees them and must write them
+    /// again; the note goes the same way as they do, so it is not synced.
+    ///
+    /// False if even that failed: try again.
+    pub(crate) fn distrust(&self, file_system: &dyn FileSystem) -> bool {
+        let noted =
+            file_system.open(&self.path, OpenMode::Any).and_then(|file| file.write_at(DISTRUST, 0));
+        if let Err(error) = &noted {
+            tracing::error!(path = %self.path.display(), %error,
+                "failed sync cannot be noted; restart the machine, not just the broker");
+        }
+        noted.is_ok()
+    }
+
+    /// Makes the mark, durably: what happens next must not look like a clean end. `distrusted`
+    /// keeps the note of a failed sync.
+    pub(crate) fn create(
+        &self,
+        file_system: &dyn FileSystem,
+        distrusted: bool,
+    ) -> Result<(), StoreError> {
         let file = file_system
             .open(&self.path, OpenMode::Empty)
             .map_err(StoreError::io("create", &self.path))?;
-        file.write_at(std::process::id().to_string().as_bytes(), 0)
+        let id = std::process::id().to_string();
+        file.write_at(if distrusted { DISTRUST } else { id.as_bytes() }, 0)
             .map_err(StoreError::io("write", &self.path))?;
         file.sync_data().map_err(StoreError::io("sync", &self.path))?;
         self.sync_directory(file_system)
@@ -144,19 +138,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let abort = AbortFile::new(directory.path());
         assert!(!abort.exists(&RealFileSystem).unwrap());
-        abort.create(&RealFileSystem).unwrap();
+        abort.create(&RealFileSystem, false).unwrap();
         let text = std::fs::read_to_string(directory.path().join("abort")).unwrap();
         assert_eq!(text, std::process::id().to_string());
         assert!(abort.exists(&RealFileSystem).unwrap());
-        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), None);
-        abort.note_failed_sync(&RealFileSystem, 4711).unwrap();
-        abort.note_failed_sync(&RealFileSystem, 5000).unwrap();
-        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), Some(4711));
-        abort.create(&RealFileSystem).unwrap();
-        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), None);
+        assert!(!abort.is_distrusted(&RealFileSystem).unwrap());
+        assert!(abort.distrust(&RealFileSystem));
+        assert!(abort.is_distrusted(&RealFileSystem).unwrap());
+        abort.create(&RealFileSystem, true).unwrap();
+        assert!(abort.is_distrusted(&RealFileSystem).unwrap());
         abort.remove(&RealFileSystem).unwrap();
         abort.remove(&RealFileSystem).unwrap();
-        assert_eq!(abort.failed_sync(&RealFileSystem).unwrap(), None);
         assert!(!abort.exists(&RealFileSystem).unwrap());
+        assert!(!abort.is_distrusted(&RealFileSystem).unwrap());
     }
 }

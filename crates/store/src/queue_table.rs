@@ -257,7 +257,7 @@ impl QueueTable {
                 };
                 let queue = self.find_or_make(&topic.name, queue_id);
                 loaded.foreign.extend(queue.load(clean)?.foreign);
-                if queue.max_offset() == 0 {
+                if queue.max_offset() == 0 || (!clean && queue.is_bare()) {
                     loaded.empty.push(queue);
                 }
             }

@@ -26,13 +26,11 @@ use crate::file_system::FileSystem;
 use crate::index::{Index, IndexRecovery};
 use crate::mapped_file_queue::MappedFile;
 use crate::queue_table::{self, QueueTable};
+use crate::rewrite::rewrite;
 
 mod verify;
 
 use verify::Ending;
-
-/// Bytes that are written again at a time.
-const REWRITTEN_BYTES: u64 = 1 << 20;
 
 /// What opening a directory found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,14 +118,14 @@ struct End {
 pub(crate) struct Recovery<'a> {
     pub(crate) config: &'a StoreConfig,
     pub(crate) file_system: &'a dyn FileSystem,
+    /// Whether a sync failed, so that what is read may not be on disk.
+    pub(crate) distrust: bool,
     pub(crate) log: &'a CommitLog,
     pub(crate) table: &'a QueueTable,
     pub(crate) dispatcher: &'a Dispatcher,
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) deleted_topics: &'a DeletedTopics,
     pub(crate) index: Option<&'a Index>,
-    /// What of the log the last run could not sync.
-    pub(crate) unsynced_from: Option<i64>,
 }
 
 impl Recovery<'_> {
@@ -181,7 +179,6 @@ impl Recovery<'_> {
             }
             end = self.walk(&files[start..], report, &mut incomplete)?;
             self.cut(&files[start..], &end, report)?;
-            self.write_unsynced_again(end.position)?;
             for queue in self.table.snapshot() {
                 let max_offset = queue.max_offset();
                 queue.cut_behind_log(end.position as i64)?;
@@ -215,6 +212,12 @@ impl Recovery<'_> {
         for file in &files {
             // Otherwise the walk would count as memory of the process.
             file.mapping().release_pages();
+        }
+        if self.distrust {
+            for queue in self.table.snapshot() {
+                queue.rewrite()?;
+            }
+            self.checkpoint.rewrite()?;
         }
         if changed {
             self.sync_all()?;
@@ -407,35 +410,11 @@ impl Recovery<'_> {
         self.log.files.remove_behind(end.position)?;
         for file in files {
             if file.base_offset() <= end.position && !file.is_read_only() {
+                if self.distrust {
+                    rewrite(file.file(), file.path(), file.end_offset() - file.base_offset())?;
+                }
                 file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
             }
-        }
-        Ok(())
-    }
-
-    /// Writes again what a failed sync left behind. The system took those pages for written and may
-    /// hold bytes that are not on the disk; a sync alone would pass them over.
-    fn write_unsynced_again(&self, end: u64) -> Result<(), StoreError> {
-        let Some(from) = self.unsynced_from.and_then(|from| u64::try_from(from).ok()) else {
-            return Ok(());
-        };
-        for file in self.log.files.snapshot() {
-            let file_end = file.end_offset().min(end);
-            let mut position = file.base_offset().max(from);
-            if position >= file_end || file.is_read_only() {
-                continue;
-            }
-            tracing::warn!(path = %file.path().display(), position, "log is written again");
-            while position < file_end {
-                let bytes = (file_end - position).min(REWRITTEN_BYTES) as usize;
-                // The same bytes in the same place: nobody sees a change.
-                let Some(again) = file.slice(position, bytes).map(<[u8]>::to_vec) else { break };
-                file.file()
-                    .write_at(&again, position - file.base_offset())
-                    .map_err(StoreError::io("write", file.path()))?;
-                position += bytes as u64;
-            }
-            file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
         }
         Ok(())
     }
@@ -451,7 +430,12 @@ impl Recovery<'_> {
         if incomplete.is_empty() {
             return Ok(());
         }
+        let log_start = files.first().map_or(0, |file| file.base_offset());
+        let mut goes_on_at = BTreeMap::new();
         for queue in incomplete.values() {
+            if queue.is_bare() && log_start > 0 {
+                goes_on_at.insert(queue.number, queue.max_offset());
+            }
             queue.clear()?;
         }
         for file in files.iter().filter(|file| file.base_offset() < end) {
@@ -493,6 +477,11 @@ impl Recovery<'_> {
             file.mapping().release_pages();
         }
         for queue in incomplete.values().filter(|queue| queue.max_offset() == 0) {
+            if let Some(queue_offset) = goes_on_at.get(&queue.number) {
+                // Its messages have expired; consumers know it by its offsets all the same.
+                queue.begin_at(*queue_offset)?;
+                continue;
+            }
             queue.remove_empty_directory()?;
             self.table.forget(queue);
         }

@@ -57,28 +57,29 @@ pub struct SmallFile<T> {
 /// `None` when neither of the two exists or both are empty.
 ///
 /// # Errors
-/// When a file exists but neither it nor its `.bak` can be used: the caller must not take that for
-/// an empty table.
+/// When a file cannot be read, or exists but neither it nor its `.bak` is understood: the caller
+/// must not take that for an empty table.
 pub fn read_small_file<T>(
     file_system: &dyn FileSystem,
     path: &Path,
     parse: impl Fn(&[u8]) -> Result<T, String>,
 ) -> Result<Option<SmallFile<T>>, StoreError> {
     let backup = sibling(path, ".bak");
-    let read = |path: &Path| -> Result<Option<T>, String> {
+    let read = |path: &Path| -> Result<Result<Option<T>, String>, StoreError> {
         match read_whole(file_system, path) {
-            Ok(bytes) if bytes.is_empty() => Ok(None),
-            Ok(bytes) => parse(&bytes).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Ok(bytes) if bytes.is_empty() => Ok(Ok(None)),
+            Ok(bytes) => Ok(parse(&bytes).map(Some)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
+            // Not a word about what it holds: an older file must not take its place.
+            Err(error) => Err(StoreError::io("read", path)(error)),
         }
     };
-    let reason = match read(path) {
+    let reason = match read(path)? {
         Ok(Some(value)) => return Ok(Some(SmallFile { value, fallback: None })),
         Ok(None) => None,
         Err(reason) => Some(reason),
     };
-    match (read(&backup), reason) {
+    match (read(&backup)?, reason) {
         (Ok(Some(value)), reason) => {
             let fallback = reason.unwrap_or_else(|| "missing or empty".to_owned());
             Ok(Some(SmallFile { value, fallback: Some(fallback) }))

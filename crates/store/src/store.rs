@@ -131,12 +131,8 @@ impl Store {
             ext: ExtFiles::of(&config, &environment)?,
         }));
         // From here on the directory changes: a crash must not be taken for a clean end.
-        let unsynced_from = abort.failed_sync(file_system)?;
-        abort.create(file_system)?;
-        if let Some(unsynced_from) = unsynced_from {
-            // Until recovery has seen to it, it must not be forgotten.
-            abort.note_failed_sync(file_system, unsynced_from)?;
-        }
+        let distrust = abort.is_distrusted(file_system)?;
+        abort.create(file_system, distrust)?;
         let loaded = table.load(report.clean)?;
         report.foreign.extend(loaded.foreign);
         let index = config.message_index_enable.then(|| {
@@ -156,17 +152,20 @@ impl Store {
         let recovery = Recovery {
             config: &config,
             file_system,
+            distrust,
             log: &log,
             table: &table,
             dispatcher: &dispatcher,
             checkpoint: &checkpoint,
             deleted_topics: &deleted_topics,
             index: index.as_ref(),
-            unsynced_from,
         };
-        recovery.run(&mut report, loaded.empty)?;
-        if unsynced_from.is_some() {
-            abort.create(file_system)?;
+        // Any failure may have been one of a sync.
+        recovery.run(&mut report, loaded.empty).inspect_err(|_| {
+            abort.distrust(file_system);
+        })?;
+        if distrust {
+            abort.create(file_system, false)?;
         }
 
         let memory_bytes = i64::try_from(file_system.memory_bytes()).unwrap_or(i64::MAX);
@@ -179,6 +178,7 @@ impl Store {
             writability: Writability::default(),
             retention: Retention::new(report.log_start),
             disk_used_percent: Mutex::new(0.0),
+            sync_failed: AtomicBool::new(false),
             stop: Stop::default(),
             config,
             environment,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{ConsumeQueue, Segment, State, UNIT_BYTES, Unit, is_address, units};
 use crate::error::StoreError;
 use crate::mapped_file_queue::{file_name, list_log_files};
+use crate::rewrite::rewrite;
 
 /// What [`ConsumeQueue::load`] found.
 #[derive(Debug, Default)]
@@ -136,6 +137,10 @@ impl ConsumeQueue {
         while let Some(last) = state.segments.last()
             && last.base >= end
         {
+            if state.segments.len() == 1 && last.base == end && end > 0 {
+                // All older files have expired. This one says where the queue goes on.
+                break;
+            }
             let path = directory.join(file_name(last.base));
             self.files.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
             state.segments.pop();
@@ -144,7 +149,7 @@ impl ConsumeQueue {
         if wipe && let Some(last) = state.segments.len().checked_sub(1) {
             let base = state.segments[last].base;
             let path = directory.join(file_name(base));
-            let position = end - base;
+            let position = end.saturating_sub(base);
             if position < self.files.file_bytes {
                 let file = self.open(&mut state.segments[last], &path)?;
                 file.zero_range(position, self.files.file_bytes - position)
@@ -156,17 +161,17 @@ impl ConsumeQueue {
     }
 
     /// Drops entries at and behind `queue_offset`.
-    pub(super) fn cut_to(&self, state: &mut State, queue_offset: i64) {
+    ///
+    /// # Errors
+    /// When they cannot be wiped. They are dropped all the same: the files keep old entries that
+    /// are overwritten in order, and the next recovery compares the last one with the log.
+    pub(super) fn cut_to(&self, state: &mut State, queue_offset: i64) -> Result<(), StoreError> {
+        let mut wiped = Ok(());
         if queue_offset >= state.tail_first {
             state.tail.truncate((queue_offset - state.tail_first) as usize * UNIT_BYTES);
         } else {
             state.tail.clear();
-            // If wiping fails, the files keep old entries that are overwritten in order; the
-            // next recovery compares the last entry with the log and cuts again.
-            if let Err(error) = self.drop_segments_behind(state, queue_offset, true) {
-                tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
-                    "could not wipe dropped consume queue entries");
-            }
+            wiped = self.drop_segments_behind(state, queue_offset, true);
             state.tail_first = queue_offset;
             state.synced = state.synced.min(queue_offset);
         }
@@ -174,6 +179,44 @@ impl ConsumeQueue {
         self.min_offset.store(min.min(queue_offset), Ordering::Release);
         self.max_offset.store(queue_offset, Ordering::Release);
         state.max_physical = 0;
+        wiped
+    }
+
+    /// Writes all files over themselves; see [`rewrite`].
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn rewrite(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let directory = self.directory();
+        for segment in &mut state.segments {
+            let path = directory.join(file_name(segment.base));
+            let file = self.open(segment, &path)?;
+            rewrite(&*file, &path, self.files.file_bytes)?;
+            segment.written = true;
+        }
+        Ok(())
+    }
+
+    /// Whether it has files, but not one entry: they say no more than where it goes on.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.max_offset() > 0 && self.max_physical() == 0
+    }
+
+    /// Lets a queue without entries go on at an offset that begins a file, which is made.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn begin_at(&self, queue_offset: i64) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let base = queue_offset.max(0) as u64 * UNIT_BYTES as u64;
+        self.segment(&mut state, base)?;
+        state.tail_first = queue_offset;
+        state.synced = queue_offset;
+        drop(state);
+        self.min_offset.store(queue_offset, Ordering::Release);
+        self.max_offset.store(queue_offset, Ordering::Release);
+        Ok(())
     }
 
     /// Drops all entries: the queue is built anew.
@@ -244,7 +287,7 @@ impl ConsumeQueue {
         }
         if cut < max {
             let mut state = self.state.lock();
-            self.cut_to(&mut state, cut);
+            self.cut_to(&mut state, cut)?;
             state.max_physical = match last_end {
                 Some(end) if end > 0 => end,
                 _ => self.last_physical(&mut state)?,

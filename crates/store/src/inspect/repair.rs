@@ -73,7 +73,9 @@ pub fn repair(
         kept_bytes: 0,
     };
     work.refuse_read_only(&report)?;
-    AbortFile::new(&config.root_dir).create(&**file_system)?;
+    let abort = AbortFile::new(&config.root_dir);
+    let distrusted = abort.is_distrusted(&**file_system)?;
+    abort.create(&**file_system, distrusted)?;
     work.mend_log(&report)?;
     for name in &report.rebuild {
         work.empty_queue(name)?;

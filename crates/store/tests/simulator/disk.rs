@@ -26,7 +26,7 @@ const EEXIST: i32 = 17;
 const ENOSPC: i32 = 28;
 
 /// What the store asks of the operating system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Open,
     Create,
@@ -56,6 +56,12 @@ impl Call {
     pub fn is_change(self) -> bool {
         use Call::*;
         !matches!(self, Open | List | Exists | DiskSpace | Length | Modified | Read | Map | Lock)
+    }
+
+    /// Whether a part of it may be there when it fails; other calls are whole or nothing.
+    fn can_be_half_done(self) -> bool {
+        use Call::*;
+        matches!(self, Write | Zero | CreateDirectory | RemoveDirectory | Sync)
     }
 
     /// What the operating system says when it fails.
@@ -167,11 +173,28 @@ impl FileNode {
 
 #[derive(Debug)]
 struct Failure {
-    /// Number of the first call that fails, counted from 1.
-    at: u64,
+    /// Only calls of this kind count; all if none.
+    kind: Option<Call>,
+    /// How many calls are let through before one fails.
+    left: u64,
     /// Whether the calls behind it fail too.
     lasting: bool,
     fired: bool,
+}
+
+impl Failure {
+    /// Whether this call fails.
+    fn hits(&mut self, call: Call) -> bool {
+        if self.kind.is_some_and(|kind| kind != call) || (self.fired && !self.lasting) {
+            return false;
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            return false;
+        }
+        self.fired = true;
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -182,7 +205,6 @@ pub(super) struct State {
     handles: u64,
     pub random: Random,
     clock: Arc<ManualClock>,
-    calls: u64,
     changes: u64,
     /// Number of the change during which the power goes.
     cut_at: Option<u64>,
@@ -211,7 +233,6 @@ impl State {
         if self.off || generation != self.generation {
             return Err(io::Error::other("the machine is off"));
         }
-        self.calls += 1;
         if call.is_change() {
             self.changes += 1;
             self.note(|| format!("      {call:?} {}", path.display()));
@@ -222,14 +243,12 @@ impl State {
                 return if self.random.percent(50) { Err(error) } else { Ok(Fate::Breaks(error)) };
             }
         }
-        if let Some(failure) = &mut self.failure
-            && (self.calls == failure.at || (failure.lasting && self.calls > failure.at))
-        {
-            failure.fired = true;
+        if self.failure.as_mut().is_some_and(|failure| failure.hits(call)) {
             self.last_failed = Some((call, path.to_owned()));
             self.note(|| format!("      {call:?} {} fails", path.display()));
             let error = io::Error::from_raw_os_error(call.errno());
-            return if self.random.percent(50) { Err(error) } else { Ok(Fate::Breaks(error)) };
+            let nothing = !call.can_be_half_done() || self.random.percent(50);
+            return if nothing { Err(error) } else { Ok(Fate::Breaks(error)) };
         }
         Ok(Fate::Works)
     }
@@ -328,7 +347,6 @@ impl SimulatedDisk {
             handles: 0,
             random,
             clock,
-            calls: 0,
             changes: 0,
             cut_at: None,
             off: false,
@@ -353,22 +371,17 @@ impl SimulatedDisk {
         self.lock().trace.take().unwrap_or_default()
     }
 
-    /// Calls made so far.
-    pub fn calls(&self) -> u64 {
-        self.lock().calls
-    }
-
     /// Lets the power go during the change that comes as number `after` from now, from 1 on.
     pub fn cut_after(&self, after: u64) {
         let mut state = self.lock();
         state.cut_at = Some(state.changes + after);
     }
 
-    /// Lets the call that comes as number `after` from now fail, and with `lasting` all behind it.
-    pub fn fail_after(&self, after: u64, lasting: bool) {
+    /// Lets a call fail, of this kind if one is given, once `left` more have been made; with
+    /// `lasting` those behind it fail too.
+    pub fn fail_after(&self, kind: Option<Call>, left: u64, lasting: bool) {
         let mut state = self.lock();
-        let at = state.calls + after;
-        state.failure = Some(Failure { at, lasting, fired: false });
+        state.failure = Some(Failure { kind, left, lasting, fired: false });
         state.last_failed = None;
     }
 
@@ -377,9 +390,12 @@ impl SimulatedDisk {
         self.lock().failure.take_if(|failure| failure.fired).is_some()
     }
 
-    /// Takes back a failure that has not happened yet.
-    pub fn disarm(&self) {
-        self.lock().failure = None;
+    /// Lets no call fail while `look` runs.
+    pub fn undisturbed<T>(&self, look: impl FnOnce() -> T) -> T {
+        let failure = self.lock().failure.take();
+        let result = look();
+        self.lock().failure = failure;
+        result
     }
 
     /// Whether a call has failed since [`SimulatedDisk::fail_after`].
@@ -420,7 +436,6 @@ impl State {
         self.generation += 1;
         self.off = false;
         self.cut_at = None;
-        self.failure = None;
         for node in &mut self.nodes {
             if let Node::File(file) = node {
                 file.locked_by = None;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rocketmq_store::FileSystem;
 use rocketmq_store::small_file::{read_small_file, write_small_file};
+use rocketmq_store::{FileSystem, StoreError};
 
 use super::random::Random;
 
@@ -21,14 +21,12 @@ impl Metadata {
         Metadata { path, acknowledged: 0, tried: 0 }
     }
 
-    /// Writes the next version. False if that failed.
-    pub fn write(&mut self, file_system: &dyn FileSystem) -> bool {
+    /// Writes the next version.
+    pub fn write(&mut self, file_system: &dyn FileSystem) -> Result<(), StoreError> {
         self.tried += 1;
-        let written = write_small_file(file_system, &self.path, &contents(self.tried)).is_ok();
-        if written {
-            self.acknowledged = self.tried;
-        }
-        written
+        write_small_file(file_system, &self.path, &contents(self.tried))?;
+        self.acknowledged = self.tried;
+        Ok(())
     }
 
     pub fn check(&self, file_system: &dyn FileSystem) -> Result<(), String> {

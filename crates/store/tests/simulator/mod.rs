@@ -21,6 +21,7 @@ mod scenario;
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 
+use disk::Call;
 use random::Random;
 use scenario::Scenario;
 
@@ -58,7 +59,24 @@ pub struct Failure {
 /// # Errors
 /// What the store did wrong.
 pub fn run(seed: u64, traced: bool) -> Result<Summary, Failure> {
-    let mut scenario = Scenario::new(Random::new(seed), traced);
+    finish(seed, Scenario::new(Random::new(seed), traced))
+}
+
+/// Runs one seed without cuts in the middle of calls, and lets a call of this kind fail after so
+/// many have worked. The summary says whether there were as many.
+///
+/// # Errors
+/// What the store did wrong.
+pub fn run_with_fail_point(
+    seed: u64,
+    kind: Call,
+    left: u64,
+    traced: bool,
+) -> Result<Summary, Failure> {
+    finish(seed, Scenario::new(Random::new(seed), traced).with_fail_point(kind, left))
+}
+
+fn finish(seed: u64, mut scenario: Scenario) -> Result<Summary, Failure> {
     let result = panic::catch_unwind(AssertUnwindSafe(|| scenario.run()));
     let reason = match result {
         Ok(Ok(())) => return Ok(scenario.summary),

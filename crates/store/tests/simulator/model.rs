@@ -195,6 +195,12 @@ impl Model {
         if next < list.len() {
             return Err(at(format!("{:?} is missing", list[next])));
         }
+        if moment != Moment::Running && start > 0 && min == max && max > list.len() as i64 {
+            // Its messages were lost, but it is not known that they had not expired: their offsets
+            // are not given out again.
+            let lost = Message { id: u64::MAX, physical_offset: -1, end: 0, store_timestamp_ms: 0 };
+            list.resize(max as usize, lost);
+        }
         if max != list.len() as i64 {
             return Err(at(format!("ends at {max}, {} messages were taken", list.len())));
         }

@@ -1,6 +1,6 @@
 //! One run: operations chosen by the seed, crashes, starts, and a look at the store after each.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use rocketmq_store::clock::ManualClock;
 use rocketmq_store::{DurableOutcome, Environment, Refusal, Store, StoreConfig};
 
 use super::Summary;
-use super::disk::SimulatedDisk;
+use super::disk::{Call, SimulatedDisk};
 use super::message::{self, Spec, TOPICS};
 use super::metadata::Metadata;
 use super::model::{Message, Model, Moment};
@@ -29,6 +29,10 @@ pub struct Scenario {
     store: Option<Arc<Store>>,
     /// Whether the directory was left by a shutdown that succeeded.
     shut_down: bool,
+    /// A call that is to fail, instead of everything else that the seed would break.
+    fail_point: Option<(Call, u64)>,
+    /// Whether the store has named the call that failed.
+    named: bool,
     /// Whether a shutdown was begun since the last start, or no start ever succeeded.
     maybe_clean: bool,
     pub summary: Summary,
@@ -57,6 +61,7 @@ impl Scenario {
         config.flush_consume_queue_thorough_interval_ms = u64::MAX;
         config.delete_commit_log_files_interval_ms = 0;
         config.delete_consume_queue_files_interval_ms = 0;
+        config.delete_consume_queue_files_interval_ms = 0;
         config.delete_file_batch_max = random.pick(&[1, 2, 10]);
         let metadata = ["topics.json", "consumerOffset.json"]
             .map(|name| Metadata::new(root.join("config").join(name)));
@@ -69,9 +74,17 @@ impl Scenario {
             metadata: metadata.into(),
             store: None,
             shut_down: false,
+            fail_point: None,
+            named: false,
             maybe_clean: true,
             summary: Summary::default(),
         }
+    }
+
+    /// Lets a call of this kind fail after so many have worked, and nothing else.
+    pub fn with_fail_point(mut self, kind: Call, left: u64) -> Scenario {
+        self.fail_point = Some((kind, left));
+        self
     }
 
     pub fn run(&mut self) -> Result<(), String> {
@@ -84,15 +97,20 @@ impl Scenario {
                 self.config.flush_consume_queue_least_pages,
             )
         });
+        if let Some((kind, left)) = self.fail_point {
+            self.disk.fail_after(Some(kind), left, false);
+        }
         self.start(0)?;
-        let operations = self.random.between(5, 60);
+        let mut operations = self.random.between(5, 60);
+        if self.fail_point.is_some() {
+            operations = 60;
+        }
         for _ in 0..operations {
             self.summary.operations += 1;
             self.operate()?;
             if self.disk.is_off() {
                 self.lose_power()?;
-            } else if self.disk.heal() {
-                self.summary.failed_calls += 1;
+            } else if self.disk.has_failed() {
                 self.after_failure()?;
             }
         }
@@ -126,6 +144,7 @@ impl Scenario {
             80..82 => self.shut_down(),
             82..85 => self.kill_process(),
             85..87 => self.lose_power(),
+            87..97 if self.fail_point.is_some() => Ok(()),
             87..95 => {
                 let after = self.random.between(1, 40);
                 self.note(|| format!("power will go at change {after} from now"));
@@ -133,9 +152,9 @@ impl Scenario {
                 Ok(())
             }
             95..97 => {
-                let (after, lasting) = (self.random.between(1, 30), self.random.percent(30));
-                self.note(|| format!("call {after} from now fails, lasting {lasting}"));
-                self.disk.fail_after(after, lasting);
+                let (left, lasting) = (self.random.below(30), self.random.percent(30));
+                self.note(|| format!("a call fails after {left} more, lasting {lasting}"));
+                self.disk.fail_after(None, left, lasting);
                 Ok(())
             }
             _ => self.look(),
@@ -143,8 +162,9 @@ impl Scenario {
     }
 
     /// Whether an error is what the run itself brought about.
-    fn is_expected(&self, error: &dyn std::fmt::Display) -> Result<(), String> {
+    fn is_expected(&mut self, error: &dyn std::fmt::Display) -> Result<(), String> {
         self.note(|| format!("    -> {error}"));
+        self.named |= self.disk.last_failed().is_some_and(|(_, path)| names(error, &path));
         let refused = self.store.as_ref().is_some_and(|store| store.writable().is_err());
         if self.disk.is_off() || self.disk.has_failed() || refused {
             return Ok(());
@@ -247,7 +267,10 @@ impl Scenario {
             }
             Ok(outcome) => {
                 if taken < ids.len() {
-                    self.is_expected(&"a part of the batch was not taken")?;
+                    let error = batch
+                        .result(taken)
+                        .map_or_else(|error| error.to_string(), |_| String::new());
+                    self.is_expected(&error)?;
                 }
                 if self.random.percent(60) {
                     self.await_durable(store, outcome.end_physical_offset);
@@ -335,8 +358,7 @@ impl Scenario {
         let index = self.random.below(self.metadata.len() as u64) as usize;
         let metadata = &mut self.metadata[index];
         self.disk.note(|| format!("write {}", metadata.path().display()));
-        let written = metadata.write(&self.disk);
-        if written { Ok(()) } else { self.is_expected(&"metadata was not written") }
+        metadata.write(&self.disk).or_else(|error| self.is_expected(&error))
     }
 
     fn shut_down(&mut self) -> Result<(), String> {
@@ -347,7 +369,7 @@ impl Scenario {
             Ok(()) => {
                 let durable = store.durable().0;
                 self.model.durable.store(durable, Ordering::SeqCst);
-                self.shut_down = !is_failed(&store);
+                self.shut_down = store.writable() == Err(Refusal::ShutDown);
             }
             Err(error) => self.is_expected(&error)?,
         }
@@ -378,9 +400,39 @@ impl Scenario {
         self.start(self.model.durable())
     }
 
+    /// Ends the failing of calls. The store must have said which call failed, unless it can do
+    /// without what the call was for.
+    fn heal(&mut self) -> Result<(), String> {
+        self.note(|| "calls work again".to_owned());
+        self.disk.heal();
+        self.summary.failed_calls += 1;
+        let Some((call, path)) = self.disk.last_failed() else { return Ok(()) };
+        if let Some(store) = &self.store
+            && let Err(refusal) = store.writable()
+        {
+            self.named |= names(&refusal, &path);
+        }
+        let log_dirs = &self.config.commit_log_dirs;
+        let is_of_log = log_dirs.iter().any(|log| path.starts_with(log));
+        let can_do_without = match call {
+            Call::DiskSpace | Call::Modified => true,
+            // Files of the log are looked at now and then to see whether someone changed them.
+            Call::Length | Call::Exists => is_of_log,
+            // What one directory cannot take goes to another one.
+            Call::Create | Call::Allocate | Call::Sync | Call::SyncDirectory | Call::Map => {
+                is_of_log && log_dirs.len() > 1
+            }
+            _ => false,
+        };
+        if std::mem::take(&mut self.named) || can_do_without || self.fail_point.is_none() {
+            return Ok(());
+        }
+        Err(format!("{call:?} of {} failed and nothing was said", path.display()))
+    }
+
     /// The store goes on after a call failed, or refuses for good and is opened again.
     fn after_failure(&mut self) -> Result<(), String> {
-        self.note(|| "calls work again".to_owned());
+        self.heal()?;
         let store = self.store();
         for topic in std::mem::take(&mut self.model.deleting) {
             // Whoever deletes tries again until it works.
@@ -396,10 +448,13 @@ impl Scenario {
         }
         if is_failed(&store) {
             drop(store);
+            self.tick()?;
+            if self.disk.is_off() {
+                return Ok(());
+            }
             return if self.random.percent(50) { self.lose_power() } else { self.kill_process() };
         }
         // What failed is tried again when its time comes.
-        self.disk.disarm();
         drop(store);
         self.tick()?;
         if self.disk.is_off() { Ok(()) } else { self.look() }
@@ -409,7 +464,7 @@ impl Scenario {
     fn start(&mut self, kept: i64) -> Result<(), String> {
         let mut kept = kept;
         loop {
-            if self.random.percent(25) {
+            if self.fail_point.is_none() && self.random.percent(25) {
                 let after = self.random.between(1, 40);
                 self.note(|| format!("power will go at change {after} of the start"));
                 self.disk.cut_after(after);
@@ -431,17 +486,30 @@ impl Scenario {
                         return Err(format!("taken for a clean end: {report}"));
                     }
                     (self.shut_down, self.maybe_clean) = (false, false);
+                    if self.disk.has_failed() {
+                        // It could do without.
+                        self.heal()?;
+                    }
                     if !self.disk.is_off() {
-                        self.model.check(&store, Moment::Reopened { kept })?;
-                        for metadata in &self.metadata {
-                            metadata.check(&self.disk)?;
-                        }
+                        let disk = self.disk.clone();
+                        disk.undisturbed(|| {
+                            self.model.check(&store, Moment::Reopened { kept })?;
+                            self.metadata.iter().try_for_each(|metadata| metadata.check(&disk))
+                        })?;
                         self.store = Some(store);
                         return Ok(());
                     }
                 }
                 Err(error) => {
                     self.note(|| format!("    -> {error}"));
+                    self.named |=
+                        self.disk.last_failed().is_some_and(|(_, path)| names(&error, &path));
+                    if self.disk.has_failed() {
+                        self.heal()?;
+                        self.disk.kill_process();
+                        self.shut_down = false;
+                        continue;
+                    }
                     if !self.disk.is_off() {
                         return Err(format!("cannot be opened: {error}"));
                     }
@@ -461,16 +529,24 @@ impl Scenario {
             return Ok(());
         }
         self.note(|| "look at everything".to_owned());
-        self.disk.disarm();
         let store = self.store();
-        self.model.check(&store, Moment::Running)
+        let disk = self.disk.clone();
+        disk.undisturbed(|| self.model.check(&store, Moment::Running))
     }
+}
+
+/// Whether an error names a path, or the directory that it lies in.
+fn names(error: &dyn std::fmt::Display, path: &Path) -> bool {
+    let text = error.to_string();
+    let directory = path.parent().filter(|directory| directory.parent().is_some());
+    [Some(path), directory]
+        .into_iter()
+        .flatten()
+        .any(|path| text.contains(&*path.to_string_lossy()))
 }
 
 /// Whether the store takes nothing until it is opened again.
 fn is_failed(store: &Store) -> bool {
-    matches!(
-        store.writable(),
-        Err(Refusal::SyncFailed(_) | Refusal::WriteFailed(_) | Refusal::FileChanged { .. })
-    )
+    use Refusal::{FileChanged, SyncFailed, WriteFailed};
+    matches!(store.writable(), Err(SyncFailed(_) | WriteFailed(_) | FileChanged { .. }))
 }
