@@ -425,6 +425,13 @@ impl SimulatedDisk {
         state.begin_generation();
     }
 
+    /// As [`SimulatedDisk::cut_power`], and of what was not synced nothing is left.
+    pub fn cut_power_and_lose_all(&self) {
+        let mut state = self.lock();
+        power_cut::keep_what_is_durable(&mut state);
+        state.begin_generation();
+    }
+
     /// Ends the process that holds the handles; the page cache stays.
     pub fn kill_process(&self) {
         self.lock().begin_generation();

@@ -14,6 +14,17 @@ const SECTOR_BYTES: usize = 512;
 const PAGE_BYTES: usize = 4096;
 const SECTORS_PER_PAGE: usize = PAGE_BYTES / SECTOR_BYTES;
 
+/// Replaces the tree by what was synced.
+pub(super) fn keep_what_is_durable(state: &mut State) {
+    for node in &mut state.nodes {
+        match node {
+            Node::File(file) => file.pending.clear(),
+            Node::Directory(directory) => directory.pending.clear(),
+        }
+    }
+    choose_survivors(state);
+}
+
 /// Replaces the tree by what survives.
 pub(super) fn choose_survivors(state: &mut State) {
     let mut random = state.random.fork();

@@ -1,0 +1,278 @@
+//! What the crash simulator found, each without a seed: whatever was not synced is lost.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod common;
+mod simulator;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{append, bodies, message, small_config};
+use rocketmq_store::clock::ManualClock;
+use rocketmq_store::file_system::OpenMode;
+use rocketmq_store::small_file::{read_small_file, write_small_file};
+use rocketmq_store::{Environment, FileSystem, MessageError, RecoveryReport, Store, StoreConfig};
+use simulator::disk::{Call, SimulatedDisk};
+use simulator::random::Random;
+
+const ROOT: &str = "/data/store";
+
+/// Not an hour at which old files are removed.
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(1_700_000_000_000))
+}
+
+fn new_disk() -> SimulatedDisk {
+    SimulatedDisk::new(Random::new(1), clock(), false)
+}
+
+fn open_with(disk: &SimulatedDisk, config: StoreConfig) -> (Arc<Store>, RecoveryReport) {
+    let file_system = Arc::new(disk.clone());
+    let environment = Environment { file_system, clock: clock(), threads: false };
+    Store::open(config, environment).unwrap()
+}
+
+fn open(disk: &SimulatedDisk) -> (Arc<Store>, RecoveryReport) {
+    open_with(disk, small_config(Path::new(ROOT)))
+}
+
+fn lose_power(disk: &SimulatedDisk, store: Arc<Store>) {
+    drop(store);
+    disk.cut_power_and_lose_all();
+}
+
+fn kill(disk: &SimulatedDisk, store: Arc<Store>) {
+    drop(store);
+    disk.kill_process();
+}
+
+fn log_file(base_offset: u64) -> PathBuf {
+    Path::new(ROOT).join(format!("commitlog/{base_offset:020}"))
+}
+
+#[test]
+fn the_names_of_new_directories_are_durable() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    append(&store, "A", 0, b"one");
+    store.flush().unwrap();
+    lose_power(&disk, store);
+    let (store, report) = open(&disk);
+    assert!(!report.clean);
+    assert_eq!((report.queues_rebuilt, report.entries_added), (0, 0), "{report}");
+    assert_eq!(bodies(&store, "A", 0), [b"one"]);
+}
+
+#[test]
+fn a_small_file_is_durable_with_its_directory() {
+    let disk = new_disk();
+    let path = Path::new(ROOT).join("config/topics.json");
+    write_small_file(&disk, &path, b"{}").unwrap();
+    disk.cut_power_and_lose_all();
+    let read = read_small_file(&disk, &path, |bytes| Ok(bytes.to_vec())).unwrap().unwrap();
+    assert_eq!(read.value, b"{}");
+}
+
+#[test]
+fn a_small_file_that_cannot_be_read_is_not_replaced_by_an_older_one() {
+    let disk = new_disk();
+    let path = Path::new(ROOT).join("config/topics.json");
+    write_small_file(&disk, &path, b"1").unwrap();
+    write_small_file(&disk, &path, b"2").unwrap();
+    disk.fail_after(Some(Call::Read), 0, false);
+    let error = read_small_file(&disk, &path, |bytes| Ok(bytes.to_vec())).unwrap_err();
+    assert!(error.to_string().contains("topics.json"), "{error}");
+}
+
+#[test]
+fn a_deleted_topic_does_not_come_back() {
+    for killed in [false, true] {
+        let disk = new_disk();
+        let (store, _) = open(&disk);
+        for _ in 0..20 {
+            append(&store, "A", 0, b"old");
+        }
+        append(&store, "B", 0, b"kept");
+        store.flush().unwrap();
+        assert!(store.delete_topic("A").unwrap());
+        if killed {
+            kill(&disk, store)
+        } else {
+            lose_power(&disk, store)
+        }
+        let (store, _) = open(&disk);
+        assert_eq!(store.topics(), ["B".into()]);
+        assert_eq!(append(&store, "A", 0, b"new"), 0);
+        store.flush().unwrap();
+        lose_power(&disk, store);
+        // Nor when its queue has to be built anew from the whole log.
+        disk.remove_directory(&Path::new(ROOT).join("consumequeue/A")).unwrap();
+        let (store, _) = open(&disk);
+        assert_eq!(bodies(&store, "A", 0), [b"new"]);
+        assert_eq!(bodies(&store, "B", 0), [b"kept"]);
+    }
+}
+
+#[test]
+fn a_deletion_does_not_swallow_messages_where_the_log_lost_its_end() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    append(&store, "B", 0, b"kept");
+    store.flush().unwrap();
+    for _ in 0..5 {
+        append(&store, "A", 0, b"old and lost");
+    }
+    store.delete_topic("A").unwrap();
+    lose_power(&disk, store);
+    let (store, _) = open(&disk);
+    for n in 0..3 {
+        assert_eq!(append(&store, "A", 0, b"new"), n);
+    }
+    kill(&disk, store);
+    let (store, _) = open(&disk);
+    assert_eq!(bodies(&store, "A", 0).len(), 3);
+}
+
+#[test]
+fn offsets_go_on_when_all_messages_of_a_queue_have_expired() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    for _ in 0..8 {
+        append(&store, "A", 0, b"soon gone");
+    }
+    for n in 0..8u8 {
+        append(&store, "B", 0, &[n; 1500]);
+    }
+    disk.set_used_percent(86);
+    store.tick().unwrap();
+    assert!(store.min_physical_offset() > 0);
+    lose_power(&disk, store);
+    let (store, _) = open(&disk);
+    assert_eq!((store.min_queue_offset("A", 0), store.max_queue_offset("A", 0)), (8, 8));
+    disk.set_used_percent(0);
+    store.tick().unwrap();
+    assert_eq!(append(&store, "A", 0, b"next"), 8);
+}
+
+#[test]
+fn what_a_killed_process_left_in_the_page_cache_is_durable_once_it_is_recovered() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    for n in 0..30u8 {
+        append(&store, "A", 0, &[n; 300]);
+    }
+    store.tick().unwrap();
+    kill(&disk, store);
+    let (store, report) = open(&disk);
+    assert_eq!(store.durable().0, report.log_end);
+    // A clean end vouches for the queue as well.
+    store.shutdown().unwrap();
+    lose_power(&disk, store);
+    let (store, report) = open(&disk);
+    assert!(report.clean);
+    assert_eq!((report.queues_rebuilt, report.entries_added), (0, 0), "{report}");
+    assert_eq!(bodies(&store, "A", 0).len(), 30);
+}
+
+#[test]
+fn what_a_failed_sync_left_behind_is_written_again() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    append(&store, "A", 0, &[7; 1000]);
+    disk.fail_after(Some(Call::Sync), 0, false);
+    assert!(store.flush().is_err());
+    disk.heal();
+    kill(&disk, store);
+    let (store, report) = open(&disk);
+    assert_eq!((store.durable().0, store.max_queue_offset("A", 0)), (report.log_end, 1));
+    lose_power(&disk, store);
+    let (store, _) = open(&disk);
+    assert_eq!(bodies(&store, "A", 0), [[7; 1000]]);
+}
+
+#[test]
+fn a_sector_that_is_missing_in_the_properties_makes_a_record_torn() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    append(&store, "A", 0, b"whole");
+    let padding = [b"p\x01".as_slice(), &[b'x'; 2000], b"\x02"].concat();
+    let mut batch = store.new_batch();
+    let mut long = message("A", 0, b"torn");
+    let properties = [&padding[..]];
+    long.properties = &properties;
+    batch.push(&long).unwrap();
+    store.append(&mut batch).unwrap();
+    store.flush().unwrap();
+    kill(&disk, store);
+    let file = disk.open(&log_file(0), OpenMode::Existing).unwrap();
+    file.write_at(&[0; 512], 1024).unwrap();
+    drop(file);
+    let (store, report) = open(&disk);
+    assert!(report.cut_reason.unwrap().contains("torn"));
+    assert_eq!(bodies(&store, "A", 0), [b"whole"]);
+}
+
+#[test]
+fn sound_properties_never_look_torn() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    let mut batch = store.new_batch();
+    let zeros = [b"a\x01".as_slice(), &[0; 512], b"b\x02"].concat();
+    let properties = [&zeros[..]];
+    let mut refused = message("A", 0, b"");
+    refused.properties = &properties;
+    let error = batch.push(&refused).unwrap_err();
+    assert_eq!(error, MessageError::PropertiesZeros { bytes: 512, max: 511 });
+    // Zeros at either end, wherever the sectors happen to meet.
+    for size in 0..600 {
+        batch.clear();
+        let body = vec![1; size];
+        let properties = [&b"\0\0a\x01b\0\0"[..]];
+        let mut taken = message("A", 0, &body);
+        taken.properties = &properties;
+        batch.push(&taken).unwrap();
+        store.append(&mut batch).unwrap();
+    }
+    kill(&disk, store);
+    let (store, report) = open(&disk);
+    assert_eq!((report.bytes_cut, store.max_queue_offset("A", 0)), (0, 600), "{report}");
+}
+
+#[test]
+fn a_queue_file_that_lost_its_length_does_not_stop_the_start() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    for n in 0..30u8 {
+        append(&store, "A", 0, &[n]);
+    }
+    store.flush().unwrap();
+    kill(&disk, store);
+    for base_offset in [0, 160] {
+        let path = Path::new(ROOT).join(format!("consumequeue/A/0/{base_offset:020}"));
+        disk.open(&path, OpenMode::Empty).unwrap();
+        let (store, _) = open(&disk);
+        assert_eq!(bodies(&store, "A", 0).len(), 30, "file {base_offset}");
+        store.flush().unwrap();
+        kill(&disk, store);
+    }
+}
+
+#[test]
+fn a_first_start_that_was_interrupted_is_begun_again() {
+    let disk = new_disk();
+    let mut config = small_config(Path::new(ROOT));
+    config.commit_log_dirs = vec!["/a/log".into(), "/b/log".into()];
+    disk.create_directory(&config.commit_log_dirs[0]).unwrap();
+    let (store, _) = open_with(&disk, config.clone());
+    for n in 0..9u8 {
+        append(&store, "A", 0, &[n; 1200]);
+    }
+    kill(&disk, store);
+    // A file that one directory could not take after all, and whose removal was lost.
+    let twin = Path::new("/b/log/00000000000000000000");
+    disk.open(twin, OpenMode::New).unwrap().set_len(4096).unwrap();
+    let (store, report) = open_with(&disk, config);
+    assert_eq!(report.removed_empty, [twin]);
+    assert_eq!(bodies(&store, "A", 0).len(), 9);
+}
