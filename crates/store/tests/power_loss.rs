@@ -29,7 +29,8 @@ fn new_disk() -> SimulatedDisk {
 
 fn open_with(disk: &SimulatedDisk, config: StoreConfig) -> (Arc<Store>, RecoveryReport) {
     let file_system = Arc::new(disk.clone());
-    let environment = Environment { file_system, clock: clock(), threads: false };
+    let environment =
+        Environment { file_system, clock: clock(), threads: false, ..Environment::default() };
     Store::open(config, environment).unwrap()
 }
 
