@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketmq_protocol::message::batch;
+use rocketmq_protocol::message::record::BLANK_BYTES_MIN;
 use rocketmq_store::clock::ManualClock;
 use rocketmq_store::{DurableOutcome, Environment, Refusal, Store, StoreConfig};
 
@@ -183,6 +184,21 @@ impl Scenario {
         (self.model.specs.len() as u64 - 1, spec)
     }
 
+    /// Gives a message the size with which its record fills the current file of the log, or one
+    /// byte more or less, as far as messages can be so large.
+    fn fill_file(&mut self, id: u64, spec: &mut Spec, store: &Store) {
+        let file_bytes = self.config.commit_log_file_bytes as usize;
+        let left = file_bytes - store.max_physical_offset() as usize % file_bytes;
+        let topic_bytes = TOPICS[spec.topic].len();
+        let empty_record = 91 + usize::from(topic_bytes > 127) + topic_bytes;
+        let others = empty_record + spec.properties(id).len() + BLANK_BYTES_MIN;
+        let body_bytes = (left + self.random.below(3) as usize).wrapping_sub(others + 1);
+        if (8..=self.config.message_bytes_max).contains(&body_bytes) {
+            spec.body_bytes = body_bytes;
+            self.model.specs[id as usize] = *spec;
+        }
+    }
+
     fn append(&mut self) -> Result<(), String> {
         let count = if self.random.percent(50) { 1 } else { self.random.between(2, 8) };
         let body_max = self.random.pick(&[20, 200, 1_300]);
@@ -190,7 +206,10 @@ impl Scenario {
         let mut batch = store.new_batch();
         let mut ids = Vec::new();
         for _ in 0..count {
-            let (id, spec) = self.new_spec(body_max, None);
+            let (id, mut spec) = self.new_spec(body_max, None);
+            if count == 1 && self.random.percent(15) {
+                self.fill_file(id, &mut spec, &store);
+            }
             let (body, properties) = (spec.body(id), spec.properties(id));
             let pushed = batch.push(&message::new_message(&spec, &body, &[&properties]));
             pushed.map_err(|error| error.to_string())?;
