@@ -189,6 +189,12 @@ impl Recovery<'_> {
         }
         let log_start = self.log.files.first().map_or(end.position, |file| file.base_offset());
         for queue in self.table.snapshot() {
+            if queue.max_offset() == 0 {
+                // A topic of which nothing is left must not look as if it were there.
+                queue.remove_empty_directory()?;
+                self.table.forget(&queue);
+                continue;
+            }
             queue.follow_log_start(log_start as i64)?;
             queue.set_next_offset(queue.max_offset());
         }
@@ -480,10 +486,7 @@ impl Recovery<'_> {
             if let Some(queue_offset) = goes_on_at.get(&queue.number) {
                 // Its messages have expired; consumers know it by its offsets all the same.
                 queue.begin_at(*queue_offset)?;
-                continue;
             }
-            queue.remove_empty_directory()?;
-            self.table.forget(queue);
         }
         report.queues_rebuilt = incomplete.values().filter(|queue| queue.max_offset() > 0).count();
         Ok(())

@@ -415,3 +415,19 @@ fn a_record_leaves_eight_bytes_of_its_file_for_the_blank() {
         assert_eq!((report.bytes_cut, bodies(&store, "A", 0).len()), (0, 3), "{report}");
     }
 }
+
+/// As one that was written for another place and never wiped: its CRC is right.
+#[test]
+fn a_record_that_says_another_place_ends_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    append(&store, "A", 0, b"one");
+    append(&store, "A", 0, b"two");
+    let second = store.physical_offset_of("A", 0, 1).unwrap().unwrap();
+    kill(store);
+    let other_place = (second + 4096).to_be_bytes();
+    overwrite(&log_file(directory.path(), 0), second as usize + 28, &other_place);
+    let (store, report) = open(directory.path());
+    assert!(report.cut_reason.unwrap().contains("physical offset"));
+    assert_eq!(bodies(&store, "A", 0), [b"one"]);
+}

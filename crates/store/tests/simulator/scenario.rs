@@ -468,6 +468,8 @@ impl Scenario {
         if is_failed(&store) {
             drop(store);
             self.tick()?;
+            // It must not say now that everything is durable.
+            self.flush()?;
             if self.disk.is_off() {
                 return Ok(());
             }
