@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{eventually, start, start_with};
+use common::{eventually, http, start, start_with, topic_header};
 use rocketmq_protocol::body::consume::{
     ConsumerConnection, ConsumerIdList, ProducerConnection, ProducerTableInfo,
 };
@@ -209,4 +209,35 @@ fn a_stop_does_not_wait_for_pulls_that_wait_for_messages() {
     let dir = broker.stop();
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert!(!dir.path().join("store/abort").exists());
+}
+
+/// Large answers that nobody reads are not made ahead, and others are served meanwhile.
+#[test]
+fn a_peer_that_reads_nothing_costs_one_answer_beyond_the_bound() {
+    let broker = start();
+    let http_addr = broker.broker.metrics_addr().expect("metrics");
+    let made = || -> u64 {
+        let text = http(http_addr, "/metrics").1;
+        let line = text.lines().find(|line| {
+            line.starts_with("rocketmq_rpc_latency_milliseconds_count")
+                && line.contains(r#"request_code="get_topic_stats_info""#)
+        });
+        line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+    };
+    let mut greedy = broker.connect();
+    greedy.call(RequestCode::UPDATE_AND_CREATE_TOPIC, &topic_header("Wide", "20000"), b"").ok();
+    let requests: Vec<i32> = (0..40)
+        .map(|_| greedy.send(RequestCode::GET_TOPIC_STATS_INFO, &[("topic", "Wide")], b"", false))
+        .collect();
+    eventually("the first answers", || made() > 0);
+    let mut other = broker.connect();
+    for _ in 0..10 {
+        other.heartbeat("c1", "g", "Wide");
+    }
+    // An answer is about 2 MB, and the sockets between take a few.
+    assert!(made() < 20, "{} answers were made that nobody reads", made());
+    for opaque in requests {
+        greedy.answer_of(opaque).ok();
+    }
+    assert_eq!(made(), 40);
 }

@@ -186,3 +186,15 @@ fn a_group_without_retry_queues_drops_what_is_sent_back() {
     let answer = send_back(&mut broker.connect(), "0", "stranger", "0");
     answer.refused(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, "stranger");
 }
+
+#[test]
+fn a_group_whose_retry_topic_cannot_be_stored_is_told_so() {
+    let broker = start();
+    let mut peer = broker.connect();
+    send(&mut peer, "TBW102", "").ok();
+    let long = "g".repeat(255);
+    send_back(&mut peer, "0", &long, "1").refused(ResponseCode::MESSAGE_ILLEGAL, "262 bytes");
+    let group = br#"{"groupName":"../../x"}"#;
+    let answer = peer.call(RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &[], group);
+    answer.refused(ResponseCode::SYSTEM_ERROR, "../../x");
+}

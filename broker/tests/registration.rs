@@ -2,12 +2,11 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{eventually, start_with, topic_header};
+use common::{eventually, http, start_with, topic_header};
 use parking_lot::Mutex;
 use rocketmq_protocol::body::RegisterBrokerBody;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
@@ -77,17 +76,6 @@ fn name_server(addr: SocketAddr, refuses: bool) -> (Server, Arc<NameServer>, Soc
 
 fn any() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
-}
-
-fn http(addr: SocketAddr, path: &str) -> (u16, String) {
-    let mut socket = TcpStream::connect(addr).expect("connect");
-    socket.set_read_timeout(Some(common::PATIENCE)).expect("timeout");
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("ask");
-    let mut text = String::new();
-    socket.read_to_string(&mut text).expect("answer");
-    let (head, body) = text.split_once("\r\n\r\n").expect("an answer with a body");
-    let status = head.split(' ').nth(1).expect("a status").parse().expect("a number");
-    (status, body.to_owned())
 }
 
 #[test]

@@ -26,6 +26,7 @@ use tracing::{debug, warn};
 
 use crate::client_table::{Changes, ClientChannel, Sender};
 use crate::clock::{monotonic_ms, now_ms};
+use crate::handler::retry;
 use crate::metadata::perm;
 use crate::request::{bad_body, header};
 use crate::state::BrokerState;
@@ -67,8 +68,8 @@ fn admit(state: &BrokerState, consumer: &ConsumerData) -> bool {
         debug!(group = consumer.group_name, "heart-beat of a group that may not be created");
         return false;
     };
-    if group.retry_queue_nums > 0 {
-        let retry_topic = names::retry_topic(&consumer.group_name);
+    let retry_topic = names::retry_topic(&consumer.group_name);
+    if group.retry_queue_nums > 0 && retry::is_storable(&retry_topic) {
         let rw = perm::READ | perm::WRITE;
         let created = state.topics.create_internal(&retry_topic, group.retry_queue_nums, rw);
         if let Err(error) = created {

@@ -2,11 +2,13 @@
 //!
 //! Sends and pulls, offsets, locks and consumer lists run inline on the connection's I/O thread: they
 //! touch memory only. Everything else (administration, heart-beats that may create a group, reads of
-//! old messages) leaves the loop for a blocking thread, so that it cannot hold up messages.
+//! old messages) leaves the loop for a blocking thread, so that it cannot hold up messages; see
+//! `lanes`.
 
 pub mod client;
 pub mod config;
 pub mod group;
+mod lanes;
 pub mod lock;
 pub mod message;
 pub mod offset;
@@ -28,6 +30,7 @@ use rocketmq_protocol::response::Response;
 use rocketmq_remoting::{Connection, Output, Service};
 
 use crate::state::BrokerState;
+use lanes::Lanes;
 use send::SendBatch;
 
 /// A handler of one request code.
@@ -36,6 +39,7 @@ type Handler = fn(&Arc<BrokerState>, &Arc<Connection>, &Frame<'_>) -> Response;
 /// What a broker does with requests.
 pub struct BrokerService {
     state: Arc<BrokerState>,
+    lanes: Lanes,
 }
 
 thread_local! {
@@ -47,7 +51,7 @@ thread_local! {
 impl BrokerService {
     /// The service of this broker.
     pub fn new(state: Arc<BrokerState>) -> BrokerService {
-        BrokerService { state }
+        BrokerService { state, lanes: Lanes::default() }
     }
 
     fn route(
@@ -103,7 +107,7 @@ impl BrokerService {
         let state = Arc::clone(&self.state);
         let ticket = frame.ticket();
         let (code, began) = (frame.request_code(), Instant::now());
-        self.state.runtime.spawn_blocking(move || {
+        let job = Box::new(move || {
             let conn = in_flight.connection();
             let response = match Frame::decode(copy.get(LENGTH_BYTES..).unwrap_or_default()) {
                 Ok(frame) => handler(&state, conn, &frame),
@@ -113,6 +117,7 @@ impl BrokerService {
             state.metrics.answered(code, response.code, false, began, 1);
             conn.reply(ticket, &response);
         });
+        self.lanes.run(&self.state.runtime, conn, job);
     }
 }
 

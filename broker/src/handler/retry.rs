@@ -25,6 +25,8 @@ use crate::state::BrokerState;
 
 /// Queues of a dead-letter topic.
 const DEAD_LETTER_QUEUES: i32 = 1;
+/// Longest name of a topic in a record, in bytes.
+const TOPIC_BYTES_MAX: usize = 255;
 /// Delay level of the first retry; each further one waits a level longer.
 const FIRST_RETRY_LEVEL: i32 = 3;
 
@@ -53,6 +55,21 @@ pub fn is_dead_letter(
     request.reconsume_times.unwrap_or(0) > max || state.locks.has_lock(group, monotonic_ms())
 }
 
+/// Whether messages of this topic can be stored: it becomes the name of a directory. Names of groups
+/// are checked less than those of topics, and a retry topic is made of one.
+pub fn is_storable(topic: &str) -> bool {
+    topic.len() <= TOPIC_BYTES_MAX && !topic.contains(['/', '\0'])
+}
+
+/// Says why not.
+pub fn not_storable(topic: &str) -> String {
+    format!(
+        "topic {topic} cannot hold messages: it has {} bytes, {TOPIC_BYTES_MAX} are allowed, and no \
+         slash or zero byte; rename the group",
+        topic.len()
+    )
+}
+
 /// CONSUMER_SEND_MSG_BACK: stores a copy of the message for another try, later.
 pub fn consumer_send_msg_back(
     state: &Arc<BrokerState>,
@@ -74,6 +91,10 @@ pub fn consumer_send_msg_back(
         // The group wants no retries.
         return Response::ok();
     }
+    let retry_topic = names::retry_topic(group_name);
+    if !is_storable(&retry_topic) {
+        return Response::error(ResponseCode::MESSAGE_ILLEGAL, not_storable(&retry_topic));
+    }
     let Some(bytes) = state.store.message_at(request.offset) else {
         let remark = format!("look message by offset failed, {}", request.offset);
         return Response::error(ResponseCode::SYSTEM_ERROR, remark);
@@ -87,8 +108,7 @@ pub fn consumer_send_msg_back(
     let topic = if is_dead {
         dead_letter_topic(state, group_name)
     } else {
-        let topic = format!("{}{group_name}", names::RETRY_PREFIX);
-        state.topics.create_internal(&topic, group.retry_queue_nums, perm::READ | perm::WRITE)
+        state.topics.create_internal(&retry_topic, group.retry_queue_nums, perm::READ | perm::WRITE)
     };
     let topic = match topic {
         Ok(topic) => topic,

@@ -50,8 +50,12 @@ const BUILT_IN: [(&str, bool); 8] = [
 /// Why a group is not created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// No name at all, or a longer one than any client can use.
-    #[error("group name `{name}` has {} bytes, allowed are 1 to {max}", name.len(), max = names::GROUP_NAME_BYTES_MAX)]
+    /// No name at all, a longer one than any client can use, or one that no directory can have.
+    #[error(
+        "group name `{name}` has {} bytes, allowed are 1 to {max} without a slash or a zero byte",
+        name.len(),
+        max = names::GROUP_NAME_BYTES_MAX
+    )]
     Name {
         /// The name.
         name: String,
@@ -229,9 +233,13 @@ impl GroupTable {
     /// When one of them is not allowed, or the file cannot be written.
     pub fn update(&self, wanted: Vec<SubscriptionGroupConfig>) -> Result<(), GroupError> {
         for group in &wanted {
-            // Other characters than a client may use are accepted, as the Java broker does.
+            // Other characters than a client may use are accepted, as the Java broker does, but for
+            // those that cannot stand in the name of the directory of its retry topic.
             let name = &group.group_name;
-            if name.trim().is_empty() || name.len() > names::GROUP_NAME_BYTES_MAX {
+            if name.trim().is_empty()
+                || name.len() > names::GROUP_NAME_BYTES_MAX
+                || name.contains(['/', '\0'])
+            {
                 return Err(GroupError::Name { name: name.chars().take(300).collect() });
             }
             if !(0..=QUEUES_MAX).contains(&group.retry_queue_nums) {

@@ -158,6 +158,11 @@ impl Peer {
         opaque
     }
 
+    /// Waits for the answer of a request that was sent.
+    pub fn answer_of(&mut self, opaque: i32) -> Answer {
+        self.wait_for(|answer| answer.is_response && answer.opaque == opaque)
+    }
+
     /// Waits for a request from the broker.
     pub fn request(&mut self, code: RequestCode) -> Answer {
         self.wait_for(|frame| !frame.is_response && frame.code == code.0)
@@ -266,4 +271,16 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "did not happen: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Status and body of an HTTP GET.
+pub fn http(addr: SocketAddr, path: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(addr).expect("connect");
+    socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("ask");
+    let mut text = String::new();
+    socket.read_to_string(&mut text).expect("answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("an answer with a body");
+    let status = head.split(' ').nth(1).expect("a status").parse().expect("a number");
+    (status, body.to_owned())
 }

@@ -96,6 +96,18 @@ pub enum StoreError {
         /// Why the log ends there.
         reason: String,
     },
+    /// There are queues with messages and no log.
+    #[error(
+        "no file of the commit log is in {log}, though the queues in {queues} hold messages; mount \
+         the disk of storePathCommitLog or restore its files (to begin anew without them, remove \
+         {queues})"
+    )]
+    LogMissing {
+        /// Where the log should be.
+        log: PathBuf,
+        /// The directory of the queues.
+        queues: PathBuf,
+    },
     /// A file's name says a place where no file can begin.
     #[error(
         "file {path} begins at a place that is no multiple of {file_bytes}; set {key} to the size \

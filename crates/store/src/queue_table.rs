@@ -144,6 +144,11 @@ impl QueueTable {
         std::iter::once(&self.files.directory).chain(ext)
     }
 
+    /// The directory of all queues.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.files.directory
+    }
+
     /// Removes a directory with all it holds. False if it was not there.
     fn remove_directory(&self, directory: &Path) -> Result<bool, StoreError> {
         match self.files.file_system.remove_directory(directory) {

@@ -146,9 +146,12 @@ impl Recovery<'_> {
         let mut incomplete = Incomplete::default();
         let mut end = End { position: 0, timestamp_ms: 0, reason: None };
         if files.is_empty() {
-            // Nothing that queues could speak of.
-            for queue in self.table.snapshot() {
-                queue.cut_behind_log(0)?;
+            // A log never loses its last file: these are elsewhere.
+            if self.table.snapshot().iter().any(|queue| queue.max_offset() > 0) {
+                return Err(StoreError::LogMissing {
+                    log: self.config.commit_log_dirs[0].clone(),
+                    queues: self.table.directory().to_owned(),
+                });
             }
         } else {
             if !report.clean {
@@ -182,7 +185,22 @@ impl Recovery<'_> {
             for queue in self.table.snapshot() {
                 let max_offset = queue.max_offset();
                 queue.cut_behind_log(end.position as i64)?;
-                changed |= queue.max_offset() < max_offset;
+                if queue.max_offset() < max_offset {
+                    changed = true;
+                    if report.clean {
+                        // Either the log has lost its end, or the entries are wrong and hide
+                        // messages that it still has.
+                        tracing::warn!(
+                            topic = &**queue.topic(),
+                            queue_id = queue.queue_id(),
+                            from = queue.max_offset(),
+                            to = max_offset,
+                            log_end = end.position,
+                            "queue speaks of messages behind the end of the log, it is built anew"
+                        );
+                        incomplete.insert(queue.number, queue);
+                    }
+                }
             }
             changed |= !incomplete.is_empty();
             self.rebuild(&files, incomplete, end.position, report)?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use common::{append, bodies, get, message, open, quiet, small_config, try_open};
 use rocketmq_protocol::message::record::sys_flag;
-use rocketmq_store::{FlushDiskType, GetStatus, Store, StoreError};
+use rocketmq_store::{Environment, FlushDiskType, GetStatus, Store, StoreError};
 
 fn log_file(root: &Path, base_offset: u64) -> PathBuf {
     root.join("commitlog").join(format!("{base_offset:020}"))
@@ -430,4 +430,54 @@ fn a_record_that_says_another_place_ends_the_log() {
     let (store, report) = open(directory.path());
     assert!(report.cut_reason.unwrap().contains("physical offset"));
     assert_eq!(bodies(&store, "A", 0), [b"one"]);
+    }
+}
+
+#[test]
+fn a_log_that_is_elsewhere_stops_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    for unclean in [false, true] {
+        let (store, _) = open(directory.path());
+        append(&store, "A", 0, b"one");
+        store.flush().unwrap();
+        let expected = bodies(&store, "A", 0);
+        if !unclean {
+            store.shutdown().unwrap();
+        }
+        drop(store);
+        let (log, elsewhere) =
+            (directory.path().join("commitlog"), directory.path().join("elsewhere"));
+        std::fs::rename(&log, &elsewhere).unwrap();
+        std::fs::create_dir(&log).unwrap();
+        for _ in 0..2 {
+            let config = small_config(directory.path());
+            let error = Store::open(config, Environment::default()).unwrap_err().to_string();
+            assert!(error.contains("commitlog") && error.contains("mount"), "{error}");
+        }
+        std::fs::remove_dir(&log).unwrap();
+        std::fs::rename(&elsewhere, &log).unwrap();
+        let (store, _) = open(directory.path());
+        assert_eq!(bodies(&store, "A", 0), expected);
+    }
+}
+
+#[test]
+fn a_wrong_entry_found_after_a_clean_stop_hides_no_message() {
+    use std::os::unix::fs::FileExt;
+    // The first and the last of three entries speak of a place far behind the log.
+    for entry in [0_u64, 2] {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = open(directory.path());
+        for body in [b"one", b"two", b"six"] {
+            append(&store, "A", 0, body);
+        }
+        store.shutdown().unwrap();
+        drop(store);
+        let path = directory.path().join("consumequeue/A/0/00000000000000000000");
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.write_all_at(&(1_i64 << 62).to_be_bytes(), entry * 20).unwrap();
+        let (store, _) = open(directory.path());
+        assert_eq!(bodies(&store, "A", 0), [b"one", b"two", b"six"], "entry {entry}");
+        assert_eq!(append(&store, "A", 0, b"new"), 3);
+    }
 }

@@ -177,6 +177,10 @@ pub(super) fn destination(
         Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string())
     };
     if let Some(group_name) = request.topic.strip_prefix(names::RETRY_PREFIX) {
+        if !retry::is_storable(&request.topic) {
+            let remark = retry::not_storable(&request.topic);
+            return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+        }
         let Some(group) = state.groups.get_or_create(group_name) else {
             let remark = format!("subscription group not exist, {group_name}");
             return Err(Refusal::new(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
