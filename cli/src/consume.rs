@@ -111,10 +111,7 @@ struct Printed {
 
 impl Printed {
     fn print(&mut self, message: &ReceivedMessage) -> anyhow::Result<()> {
-        match self.format {
-            Format::Json => output::json(&Received::new(message))?,
-            Format::Text => output::line(&text(message))?,
-        }
+        print(message, self.format)?;
         self.count += 1;
         self.quiet_since = Instant::now();
         Ok(())
@@ -219,6 +216,15 @@ async fn look_on(
         }
     }
     Ok(Ending::Enough)
+}
+
+/// Prints a message.
+pub fn print(message: &ReceivedMessage, format: Format) -> anyhow::Result<()> {
+    match format {
+        Format::Json => output::json(&Received::new(message))?,
+        Format::Text => output::line(&text(message))?,
+    }
+    Ok(())
 }
 
 /// One line of JSON. The body is text when it is UTF-8, else base64.

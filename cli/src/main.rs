@@ -4,6 +4,7 @@ mod connect;
 mod consume;
 mod exit;
 mod group;
+mod message;
 mod output;
 mod send;
 mod standalone;
@@ -45,6 +46,9 @@ enum Command {
     Send(send::Args),
     /// Receive messages, as a member of a group or by looking on
     Consume(consume::Args),
+    /// Print single messages by id and by key
+    #[command(subcommand)]
+    Message(message::Command),
     /// List consumer groups and their progress
     #[command(subcommand)]
     Group(group::Command),
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Topic(command) => connect::block_on(topic::run(command, args.output)),
         Command::Send(command) => connect::block_on(send::run(command, args.output)),
         Command::Consume(command) => connect::block_on(consume::run(command, args.output)),
+        Command::Message(command) => connect::block_on(message::run(command, args.output)),
         Command::Store(command) => store::run(command, args.output),
         Command::Group(command) => connect::block_on(group::run(command, args.output)),
     };

@@ -33,10 +33,22 @@ fn a_message_goes_all_the_way_and_survives_kill_9() {
         assert_eq!(receipt["status"], json!("SEND_OK"));
         sent.insert(body);
     }
+    let receipt = standalone.rmq(&["send", "orders", "order 5", "--key", "k5"]).ok().json();
+    sent.insert("order 5".to_owned());
+    let of_key = standalone.rmq(&["message", "get", "orders", "--key", "k5"]).ok().json_lines();
+    assert_eq!(bodies(&of_key), BTreeSet::from(["order 5".to_owned()]));
+    assert_eq!(of_key[0]["broker"], json!("standalone"));
+    for (option, field) in [("--id", "offsetMessageId"), ("--unique-key", "messageId")] {
+        let id = receipt[field].as_str().unwrap();
+        let found = standalone.rmq(&["message", "get", "orders", option, id]).ok().json_lines();
+        assert_eq!(bodies(&found), BTreeSet::from(["order 5".to_owned()]), "{option}");
+    }
+    let of_key = standalone.rmq(&["message", "get", "orders", "--key", "k1"]).ok().json_lines();
+    assert_eq!(of_key.len(), 5);
     let status = standalone.rmq(&["topic", "status", "orders"]).ok().json();
     let stored: i64 =
         status.as_array().unwrap().iter().map(|q| q["maxOffset"].as_i64().unwrap()).sum();
-    assert_eq!(stored, 5);
+    assert_eq!(stored, 6);
 
     let consumed = standalone.rmq(&["consume", "orders", "--group", "billing", "--count", "3"]);
     let consumed = consumed.ok().json_lines();

@@ -1,7 +1,10 @@
-//! What an append costs: ns and system calls a message, by batch size and body size.
+//! What an append costs, dispatch to queues and index included: ns and system calls a message, by
+//! keys, batch size and body size. The time of the thread that appends is one figure, that of the
+//! whole process, with the threads that write index and queues, another.
 //!
 //! `cargo run --release -p rocketmq-store --example append [DIRECTORY] [MESSAGES]`
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,15 +105,38 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let messages: usize = arguments.next().map_or(Ok(500_000), |count| count.parse())?;
     println!("{messages} messages a row, 4 queues, in {}", directory.display());
     println!(
-        "{:>6} {:>6} {:>10} {:>12} {:>12}",
-        "body", "batch", "ns/message", "MB/s", "writes/msg"
+        "{:>10} {:>6} {:>6} {:>10} {:>10} {:>10} {:>10} {:>12}",
+        "keys", "body", "batch", "ns/message", "thread ns", "process ns", "MB/s", "writes/msg"
     );
-    for body_bytes in [128, 1024] {
-        for batch_size in [1, 32, 256] {
-            measure(&directory, body_bytes, batch_size, messages)?;
+    for keys in [Keys::NoIndex, Keys::None, Keys::Unique, Keys::Four] {
+        for body_bytes in [128, 1024] {
+            for batch_size in [1, 32, 256] {
+                measure(&directory, keys, body_bytes, batch_size, messages)?;
+            }
         }
     }
     Ok(())
+}
+
+/// What of a message is indexed.
+#[derive(Clone, Copy, Debug)]
+enum Keys {
+    /// Anything, but there is no index.
+    NoIndex,
+    None,
+    Unique,
+    /// A unique key and three words.
+    Four,
+}
+
+/// Time that all threads of this process ran on a processor.
+fn process_cpu_ns() -> Result<u64, Box<dyn std::error::Error>> {
+    let mut sum = 0;
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        sum += text.split_whitespace().next().unwrap_or("0").parse::<u64>()?;
+    }
+    Ok(sum)
 }
 
 /// Time this thread ran on a processor, which a busy machine disturbs less than the clock.
@@ -121,6 +147,7 @@ fn thread_cpu_ns() -> Result<u64, Box<dyn std::error::Error>> {
 
 fn measure(
     directory: &Path,
+    keys: Keys,
     body_bytes: usize,
     batch_size: usize,
     messages: usize,
@@ -129,12 +156,14 @@ fn measure(
     let file_system = Arc::new(Counting::default());
     let writes = Arc::clone(&file_system.writes);
     let environment = Environment { file_system, ..Environment::default() };
-    let (store, _) = Store::open(StoreConfig::new(&root), environment)?;
+    let mut config = StoreConfig::new(&root);
+    config.message_index_enable = !matches!(keys, Keys::NoIndex);
+    let (store, _) = Store::open(config, environment)?;
     let body = vec![b'x'; body_bytes];
-    let properties: [&[u8]; 2] = [
-        b"UNIQ_KEY\x017F00000100002B670000000000000123\x02WAIT\x01true\x02TAGS\x01TagA\x02",
-        b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02",
-    ];
+    let ours: &[u8] =
+        b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02";
+    let mut number: u64 = 0;
+    let mut text = String::new();
     let born_host = "127.0.0.1:41722".parse()?;
     let store_host = "127.0.0.1:10911".parse()?;
     let mut batch = store.new_batch();
@@ -142,6 +171,22 @@ fn measure(
         for first in (0..count).step_by(batch_size) {
             batch.clear();
             for n in first..first + batch_size {
+                number += 1;
+                text.clear();
+                match keys {
+                    Keys::None => write!(text, "NOT_INDEXED\x017F00000100002B67{number:016X}\x02")?,
+                    Keys::NoIndex | Keys::Unique => {
+                        write!(text, "UNIQ_KEY\x017F00000100002B67{number:016X}\x02")?;
+                    }
+                    Keys::Four => write!(
+                        text,
+                        "UNIQ_KEY\x017F00000100002B67{number:016X}\x02KEYS\x01order-{number} \
+                         customer-{} shop-{}\x02",
+                        number % 50_000,
+                        number % 100,
+                    )?,
+                }
+                text.push_str("WAIT\x01true\x02TAGS\x01TagA\x02");
                 batch.push(&NewMessage {
                     topic: "BenchmarkTest",
                     queue_id: (n % 4) as i32,
@@ -153,7 +198,7 @@ fn measure(
                     reconsume_times: 0,
                     prepared_transaction_offset: 0,
                     body: &body,
-                    properties: &properties,
+                    properties: &[text.as_bytes(), ours],
                 })?;
             }
             store.append(&mut batch)?;
@@ -162,15 +207,20 @@ fn measure(
     };
     append(batch_size * 100)?;
     let (before, bytes) = (writes.load(Ordering::Relaxed), store.max_physical_offset());
-    let (cpu, started) = (thread_cpu_ns()?, Instant::now());
+    let (process, cpu, started) = (process_cpu_ns()?, thread_cpu_ns()?, Instant::now());
     append(messages)?;
     let (cpu, elapsed) = (thread_cpu_ns()? - cpu, started.elapsed());
+    // What waits in memory is written as well.
+    store.tick()?;
+    let process = process_cpu_ns()? - process;
     let count = messages.div_ceil(batch_size) * batch_size;
     let bytes = store.max_physical_offset() - bytes;
     println!(
-        "{body_bytes:>6} {batch_size:>6} {:>10.0} {:>10.0} {:>10.0} {:>12.4}",
+        "{:>10} {body_bytes:>6} {batch_size:>6} {:>10.0} {:>10.0} {:>10.0} {:>10.0} {:>12.4}",
+        format!("{keys:?}"),
         elapsed.as_nanos() as f64 / count as f64,
         cpu as f64 / count as f64,
+        process as f64 / count as f64,
         bytes as f64 / 1e6 / elapsed.as_secs_f64(),
         (writes.load(Ordering::Relaxed) - before) as f64 / count as f64,
     );

@@ -95,6 +95,7 @@ fn mqadmin_works() -> Result<()> {
     ensure!(put.parse::<u64>()? >= 30, "msgPutTotalTodayNow is {put}");
 
     query_by_id(&mut admin, TOPIC, &sent)?;
+    query_by_key(&mut admin, TOPIC, &sent)?;
 
     let out =
         admin.succeed(&["sendMessage", "-t", TOPIC, "-p", "by hand", "-k", "hand", "-c", "A"])?;
@@ -170,6 +171,45 @@ fn query_by_id(admin: &mut Mqadmin, topic: &str, sent: &[Line]) -> Result<()> {
         ensure!(found == value, "queryMsgById: {name} is {found}, sent was {value}:\n{out}");
     }
     has(&out, &["MessageTrack [consumerGroup=administered, trackType=CONSUMED"])
+}
+
+/// By the key that the application gave, and by the unique key of the client.
+fn query_by_key(admin: &mut Mqadmin, topic: &str, sent: &[Line]) -> Result<()> {
+    let sent: Vec<_> = sent
+        .iter()
+        .filter_map(|line| match line {
+            Line::Send(sent) => Some(sent),
+            _ => None,
+        })
+        .collect();
+    for sent in [sent.first(), sent.last()].into_iter().flatten() {
+        let id = sent.msg_id.as_deref().context("a send without an id")?;
+        // A row: message id, queue, offset in it.
+        let out = admin.succeed(&["queryMsgByKey", "-t", topic, "-k", &sent.key])?;
+        let queue_id = sent.queue_id.unwrap_or(-1).to_string();
+        let queue_offset = sent.queue_offset.unwrap_or(-1).to_string();
+        row(&out, &[id, &queue_id, &queue_offset])?;
+        let rows = out.lines().filter(|line| line.starts_with(id)).count();
+        ensure!(rows == 1, "queryMsgByKey shows the message {rows} times:\n{out}");
+
+        let out = admin.succeed(&["queryMsgByUniqueKey", "-t", topic, "-i", id])?;
+        for (name, value) in [
+            ("Topic", topic.to_owned()),
+            ("Keys", format!("[{}]", sent.key)),
+            ("Queue ID", queue_id),
+            ("Queue Offset", queue_offset),
+        ] {
+            let found = value_of(&out, name)?;
+            ensure!(found == value, "queryMsgByUniqueKey: {name} is {found}, not {value}:\n{out}");
+        }
+    }
+    // mqadmin prints the head alone when nothing is found.
+    let out = admin.call(&["queryMsgByKey", "-t", topic, "-k", "nobody-has-this-key"])?;
+    ensure!(
+        !out.contains(&sent[0].key) && !out.contains("CODE: 3"),
+        "queryMsgByKey printed:\n{out}"
+    );
+    Ok(())
 }
 
 fn has(out: &str, wanted: &[&str]) -> Result<()> {
