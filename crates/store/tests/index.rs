@@ -384,7 +384,7 @@ fn other_files_are_reported_and_left_alone() {
     let foreign = directory.path().join("index/2023.bak");
     std::fs::write(&foreign, b"mine").unwrap();
     let (store, report) = open(directory.path());
-    assert_eq!(report.foreign, [foreign.clone()]);
+    assert_eq!(report.foreign, std::slice::from_ref(&foreign));
     assert_eq!(std::fs::read(foreign).unwrap(), b"mine");
     assert_numbered(&store, 1, "beside it");
 }

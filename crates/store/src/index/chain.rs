@@ -29,7 +29,12 @@ pub enum ChainError {
     },
 }
 
-/// A chain being walked. `R` fills a buffer from a position of the file.
+/// Fills a buffer from a position of the file.
+pub trait ReadAt: FnMut(&mut [u8], u64) -> io::Result<()> {}
+
+impl<R: FnMut(&mut [u8], u64) -> io::Result<()>> ReadAt for R {}
+
+/// A chain being walked.
 #[derive(Debug)]
 pub struct Chain<R> {
     layout: Layout,
@@ -41,7 +46,7 @@ pub struct Chain<R> {
     block_position: u64,
 }
 
-impl<R: FnMut(&mut [u8], u64) -> io::Result<()>> Chain<R> {
+impl<R: ReadAt> Chain<R> {
     /// Begins at the slot of `key_hash`. `end` is asked for the number behind the newest entry after
     /// the slot was read: an entry is written before its slot.
     ///

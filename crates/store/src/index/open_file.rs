@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rocketmq_protocol::message::record::MessageRecord;
 
-use super::chain::Chain;
+use super::chain::{Chain, ReadAt};
 use super::file::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, Layout, SLOT_BYTES, seconds_since};
 use super::key::{self, KeyHasher};
 use crate::error::StoreError;
@@ -187,10 +187,7 @@ impl IndexFile {
     ///
     /// # Errors
     /// What the operating system says; a file that was removed meanwhile is not found.
-    pub(crate) fn chain(
-        &self,
-        key_hash: i32,
-    ) -> io::Result<Chain<impl FnMut(&mut [u8], u64) -> io::Result<()>>> {
+    pub(crate) fn chain(&self, key_hash: i32) -> io::Result<Chain<impl ReadAt>> {
         let open = self.file.lock().clone();
         let file = match open {
             Some(file) => file,

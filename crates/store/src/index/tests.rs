@@ -127,9 +127,7 @@ fn a_repair_finds_the_first_damaged_entry_and_mends_the_slots() {
 
     // Slots full of nonsense, and an old entry behind the end.
     let mut damaged = whole.clone();
-    for at in HEADER_BYTES..LAYOUT.slot_position(7) as usize {
-        damaged[at] = 0x5A;
-    }
+    damaged[HEADER_BYTES..LAYOUT.slot_position(7) as usize].fill(0x5A);
     damaged[LAYOUT.entry_position(35) as usize..][..ENTRY_BYTES].fill(1);
     std::fs::write(file.path(), &damaged).unwrap();
     assert!(matches!(file.chain(1).unwrap().next_entry(), Ok(None)));
