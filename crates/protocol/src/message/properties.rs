@@ -156,13 +156,13 @@ impl<'a> Iterator for Iter<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
-            let end = self.rest.iter().position(|&byte| byte == PROPERTY_SEPARATOR);
+            let end = memchr::memchr(PROPERTY_SEPARATOR, self.rest);
             let (pair, rest) = match end {
                 Some(end) => (&self.rest[..end], &self.rest[end + 1..]),
                 None => (self.rest, &self.rest[self.rest.len()..]),
             };
             self.rest = rest;
-            if let Some(middle) = pair.iter().position(|&byte| byte == NAME_VALUE_SEPARATOR)
+            if let Some(middle) = memchr::memchr(NAME_VALUE_SEPARATOR, pair)
                 && middle > 0
                 && middle + 1 < pair.len()
             {
