@@ -1,18 +1,20 @@
 //! Verifying the log on all cores, and handing its records on in order.
 //!
-//! One thread runs ahead and reads nothing but sizes: it divides each file into segments. Others
-//! verify segments, which is where the time goes: pages, parts, CRC. The caller gets their records
-//! one segment after the other. A size that is wrong makes a segment that does not verify, and
-//! nothing behind the first such segment is handed on, so a guess of the first thread does no harm.
+//! The caller's thread runs ahead and reads nothing but sizes: it divides each file into segments.
+//! Others verify segments, which is where the time goes: pages, parts, CRC. The caller takes their
+//! records one segment after the other, and verifies a segment itself rather than wait for someone
+//! to begin with it, so on a busy machine the others help and never hinder. A size that is wrong
+//! makes a segment that does not verify, and nothing behind the first such segment is handed on, so
+//! running ahead does no harm.
 //!
 //! All that waits is bounded: segments by [`SEGMENT_BYTES`] and [`SEGMENT_RECORDS`], and
 //! [`SEGMENTS_AHEAD`] of them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rocketmq_protocol::message::record::{MAGIC_V1, MAGIC_V2, MessageRecord, place};
 
 use crate::error::StoreError;
@@ -32,7 +34,7 @@ const INLINE_BYTES: u64 = 4 << 20;
 const READ_AHEAD_BYTES: u64 = 8 << 20;
 /// Threads that verify, however many cores there are: whoever takes the records cannot keep up with
 /// more.
-const WORKERS_MAX: usize = 8;
+const HELPERS_MAX: usize = 8;
 
 /// A part of a file.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +78,7 @@ pub(super) enum Ending {
 /// one ends the log or `take` fails.
 ///
 /// # Errors
-/// That of `take`, or when the system has no thread to give.
+/// That of `take`.
 pub(super) fn in_order<'f>(
     files: &'f [Arc<MappedFile>],
     check_crc: bool,
@@ -92,53 +94,152 @@ pub(super) fn in_order<'f>(
         return Ok(());
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let (jobs, waiting) = sync_channel::<(Segment<'f>, SyncSender<Verified<'f>>)>(SEGMENTS_AHEAD);
-    let (in_order, results) = sync_channel::<Receiver<Verified<'f>>>(SEGMENTS_AHEAD);
-    let waiting = Arc::new(Mutex::new(waiting));
+    let queue = Queue::default();
     thread::scope(|scope| {
-        let failed = |error| {
-            let path = files.first().map_or(std::path::Path::new(""), |file| file.path());
-            StoreError::io("run threads to verify", path)(error)
-        };
-        // Each thread ends when the other end of its channel is gone, so leaving this function
-        // early ends all.
-        thread::Builder::new()
-            .name("store-segments".to_owned())
-            .spawn_scoped(scope, move || {
-                for segment in segments(files) {
-                    let (done, result) = sync_channel(1);
-                    if in_order.send(result).is_err() || jobs.send((segment, done)).is_err() {
-                        break;
-                    }
-                }
-            })
-            .map_err(failed)?;
-        for _ in 0..cores.min(WORKERS_MAX) {
-            let waiting = Arc::clone(&waiting);
-            thread::Builder::new()
-                .name("store-verify".to_owned())
-                .spawn_scoped(scope, move || {
-                    loop {
-                        // In a statement of its own, so that the lock is let go.
-                        let job = waiting.lock().recv();
-                        let Ok((segment, done)) = job else { break };
-                        // Whoever waited may have left.
-                        let _ = done.send(verify(segment, check_crc));
-                    }
-                })
-                .map_err(failed)?;
-        }
-        drop(waiting);
-        for result in results {
-            // Only a thread that panicked leaves without an answer; it has said so itself.
-            let verified =
-                result.recv().map_err(|_| failed(std::io::Error::other("one of them panicked")))?;
-            if !pass(verified, &mut take)? {
+        // Ends the helpers also when this function is left early, or by a panic of `take`.
+        let _ends = EndsHelpers(&queue);
+        for _ in 0..(cores - 1).min(HELPERS_MAX) {
+            let helper = thread::Builder::new().name("store-verify".to_owned());
+            // Without a thread to give, the work is done here.
+            if helper.spawn_scoped(scope, || queue.help(check_crc)).is_err() {
                 break;
             }
         }
-        Ok(())
+        let mut divided = segments(files);
+        let mut ahead = VecDeque::new();
+        loop {
+            while ahead.len() < SEGMENTS_AHEAD
+                && let Some(segment) = divided.next()
+            {
+                ahead.push_back(queue.add(segment));
+            }
+            let Some(task) = ahead.pop_front() else { return Ok(()) };
+            let verified = task.finish(check_crc);
+            queue.forget(&task);
+            if !pass(verified, &mut take)? {
+                return Ok(());
+            }
+        }
     })
+}
+
+/// A segment on its way.
+#[derive(Debug)]
+struct Task<'f> {
+    state: Mutex<State<'f>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+enum State<'f> {
+    Waiting(Segment<'f>),
+    /// Someone verifies it.
+    Begun,
+    Done(Verified<'f>),
+    /// Whoever began with it panicked, which it has said itself.
+    Lost(Segment<'f>),
+}
+
+impl<'f> Task<'f> {
+    /// Takes the segment, if nobody has begun with it.
+    fn begin(&self) -> Option<Segment<'f>> {
+        let mut state = self.state.lock();
+        let (State::Waiting(segment) | State::Lost(segment)) = *state else { return None };
+        *state = State::Begun;
+        Some(segment)
+    }
+
+    fn set(&self, state: State<'f>) {
+        *self.state.lock() = state;
+        self.changed.notify_one();
+    }
+
+    /// Verifies the segment, or waits for whoever does.
+    fn finish(&self, check_crc: bool) -> Verified<'f> {
+        loop {
+            if let Some(segment) = self.begin() {
+                return verify(segment, check_crc);
+            }
+            let mut state = self.state.lock();
+            match std::mem::replace(&mut *state, State::Begun) {
+                State::Done(verified) => return verified,
+                State::Begun => self.changed.wait(&mut state),
+                other => *state = other,
+            }
+        }
+    }
+}
+
+/// Segments that nobody has begun with, as far as is known.
+#[derive(Debug, Default)]
+struct Queue<'f> {
+    tasks: Mutex<(VecDeque<Arc<Task<'f>>>, bool)>,
+    changed: Condvar,
+}
+
+impl<'f> Queue<'f> {
+    fn add(&self, segment: Segment<'f>) -> Arc<Task<'f>> {
+        let state = Mutex::new(State::Waiting(segment));
+        let task = Arc::new(Task { state, changed: Condvar::new() });
+        self.tasks.lock().0.push_back(Arc::clone(&task));
+        self.changed.notify_one();
+        task
+    }
+
+    /// Takes out a task that is done, if no helper did.
+    fn forget(&self, task: &Arc<Task<'f>>) {
+        let mut tasks = self.tasks.lock();
+        if tasks.0.front().is_some_and(|front| Arc::ptr_eq(front, task)) {
+            tasks.0.pop_front();
+        }
+    }
+
+    /// Verifies segments until told to end.
+    fn help(&self, check_crc: bool) {
+        loop {
+            let mut tasks = self.tasks.lock();
+            let task = loop {
+                if tasks.1 {
+                    return;
+                }
+                match tasks.0.pop_front() {
+                    Some(task) => break task,
+                    None => self.changed.wait(&mut tasks),
+                }
+            };
+            drop(tasks);
+            if let Some(segment) = task.begin() {
+                let mut given_back = GivesBack { task: &task, segment: Some(segment) };
+                let verified = verify(segment, check_crc);
+                given_back.segment = None;
+                task.set(State::Done(verified));
+            }
+        }
+    }
+}
+
+/// Tells the helpers to end when it is dropped.
+struct EndsHelpers<'a, 'f>(&'a Queue<'f>);
+
+impl Drop for EndsHelpers<'_, '_> {
+    fn drop(&mut self) {
+        self.0.tasks.lock().1 = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Puts a segment back when a helper panics, so that nobody waits for it for ever.
+struct GivesBack<'a, 'f> {
+    task: &'a Task<'f>,
+    segment: Option<Segment<'f>>,
+}
+
+impl Drop for GivesBack<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.task.set(State::Lost(segment));
+        }
+    }
 }
 
 /// Hands a segment on; false when the log ends with it.
