@@ -16,7 +16,7 @@ use rocketmq_protocol::config::{self, ConfigError};
 
 use crate::error::StartError;
 
-pub use known::is_known_without_effect;
+pub use known::{is_known_without_effect, known_without_effect};
 
 rocketmq_protocol::config_enum! {
     /// Whether a send waits until its message is on disk (FlushDiskType).

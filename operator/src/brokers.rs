@@ -38,3 +38,10 @@ pub fn name_servers(cluster: &RocketMQCluster) -> Vec<String> {
         .map(|ordinal| names::name_server_address(&name, &namespace, ordinal))
         .collect()
 }
+
+/// Said of a Topic or ConsumerGroup whose cluster is not there.
+pub fn no_cluster(namespace: &str, name: &str) -> String {
+    format!(
+        "namespace {namespace:?} has no RocketMQCluster {name:?}: create it there, or create this resource anew with another clusterRef (`kubectl get rocketmqclusters --all-namespaces` lists what there is)"
+    )
+}

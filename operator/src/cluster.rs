@@ -6,6 +6,7 @@
 pub mod observe;
 pub mod rollout;
 pub mod status;
+pub mod trouble;
 pub mod volumes;
 
 use std::sync::Arc;
@@ -17,10 +18,12 @@ use kube::{Resource, ResourceExt};
 
 use crate::apply::{Child, Objects};
 use crate::build::{self, Defaults, Scale, Tier, names};
+use crate::conditions::{Reason, find, is_true};
 use crate::context::{Context, namespace_of, resync};
 use crate::crd::RocketMQCluster;
+use crate::crd::settings::Refused;
 use crate::error::{Error, jittered};
-use crate::events::Happening;
+use crate::events::{Happening, counted};
 use observe::World;
 use rollout::{Roll, TierView};
 
@@ -60,19 +63,15 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     let desired = build::children(&cluster, scale, &defaults);
 
     let mut groups_created = Vec::new();
+    // A tier whose configuration would not start stays as it is: finding that out by a pod would
+    // cost the pod. The API server refuses most of it; what it cannot name is found here.
+    let refused = Refused::of(&cluster.spec);
     if !cluster.spec.paused {
-        volumes::enlarge(&objects, ctx, &cluster, &world).await?;
-        apply_tier(&objects, &desired.name_servers, &mut world).await?;
-        let name_servers_ready = world.name_servers_ready() >= scale.name_servers_listed;
-        for tier in &desired.brokers {
-            // A broker starts with the complete list of name servers, all of them there.
-            let exists = world.stateful_sets.contains_key(&tier.workload.name_any());
-            if exists || name_servers_ready {
-                apply_tier(&objects, tier, &mut world).await?;
-                if !exists {
-                    groups_created.push(tier.workload.name_any());
-                }
-            }
+        if refused.name_servers.is_empty() {
+            apply_tier(&objects, &desired.name_servers, &mut world).await?;
+        }
+        if refused.brokers.is_empty() {
+            groups_created = apply_brokers(ctx, &objects, &cluster, &desired, &mut world).await?;
         }
         prune(&objects, &cluster, &desired, &world).await?;
     }
@@ -81,6 +80,8 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     let views = tier_views(&desired, &world);
     let registered = status::all_registered(&cluster, &world, &registrations, scale);
     let roll = rollout::plan(&views, registered, ctx.now());
+    let troubles: Vec<_> =
+        world.pods.values().filter_map(|pod| trouble::of(pod, ctx.now())).collect();
     let status = status::compute(
         &cluster,
         &status::Seen {
@@ -88,6 +89,8 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
             tiers: &views,
             registrations: &registrations,
             roll: &roll,
+            refused: &refused,
+            troubles: &troubles,
             scale,
             version: build::image::version(&build::image::broker(&cluster.spec, &defaults)),
         },
@@ -98,7 +101,7 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     if cluster.status.as_ref() != Some(&status) {
         objects.apply_status::<RocketMQCluster>(&cluster.name_any(), &status).await?;
     }
-    let ready = crate::conditions::is_true(&status.conditions, "Ready");
+    let ready = is_true(&status.conditions, "Ready");
     ctx.metrics.set_cluster_ready(&namespace, &cluster.name_any(), ready);
 
     if !cluster.spec.paused
@@ -106,7 +109,10 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     {
         replace(ctx, &objects, &cluster, pod, *reason).await?;
     }
-    Ok(if ready || cluster.spec.paused {
+    // What is refused stays so until the spec changes, and that is an event.
+    let waits_for_people = cluster.spec.paused
+        || (refused != Refused::default() && matches!(roll, Roll::Done) && troubles.is_empty());
+    Ok(if ready || waits_for_people {
         resync(ctx.settings.cluster_resync_seconds)
     } else {
         Action::requeue(jittered(SETTLING))
@@ -136,6 +142,31 @@ fn scale(cluster: &RocketMQCluster, world: &World) -> Scale {
             listed
         };
     Scale { name_servers_listed: listed, name_server_pods, groups }
+}
+
+/// Applies the broker groups; returns the names of those that are new.
+async fn apply_brokers(
+    ctx: &Context,
+    objects: &Objects,
+    cluster: &RocketMQCluster,
+    desired: &build::Children,
+    world: &mut World,
+) -> Result<Vec<String>, Error> {
+    volumes::enlarge(objects, ctx, cluster, world).await?;
+    let listed = cluster.spec.name_servers.replicas.max(1);
+    let name_servers_ready = world.name_servers_ready() >= listed;
+    let mut created = Vec::new();
+    for tier in &desired.brokers {
+        // A broker starts with the complete list of name servers, all of them there.
+        let exists = world.stateful_sets.contains_key(&tier.workload.name_any());
+        if exists || name_servers_ready {
+            apply_tier(objects, tier, world).await?;
+            if !exists {
+                created.push(tier.workload.name_any());
+            }
+        }
+    }
+    Ok(created)
 }
 
 async fn apply_tier(objects: &Objects, tier: &Tier, world: &mut World) -> Result<(), Error> {
@@ -245,8 +276,9 @@ async fn announce(
     let before = cluster.status.clone().unwrap_or_default();
     if cluster.status.is_none() {
         let note = format!(
-            "creating {} name servers and {} broker groups",
-            cluster.spec.name_servers.replicas, cluster.spec.brokers.groups
+            "creating {} and {}",
+            counted(cluster.spec.name_servers.replicas, "name server"),
+            counted(cluster.spec.brokers.groups, "broker group")
         );
         ctx.events.send(&about, Happening::ClusterCreated, note).await;
     }
@@ -265,15 +297,31 @@ async fn announce(
         _ => {}
     }
     let became = |kind: &str| {
-        let found = crate::conditions::find(&now.conditions, kind)?;
-        (found.status == "True" && !crate::conditions::is_true(&before.conditions, kind))
+        let found = find(&now.conditions, kind)?;
+        (found.status == "True" && !is_true(&before.conditions, kind))
             .then(|| found.message.clone())
     };
     if let Some(note) = became("ScaleInBlocked") {
         ctx.events.send(&about, Happening::ScaleInBlocked, note).await;
     }
-    if let Some(note) = became("Degraded") {
-        ctx.events.send(&about, Happening::RolloutStuck, note).await;
+    // Also when one fault takes the place of another.
+    if let Some(degraded) = find(&now.conditions, "Degraded")
+        && degraded.status == "True"
+        && find(&before.conditions, "Degraded").is_none_or(|old| old.reason != degraded.reason)
+    {
+        let what = if degraded.reason == Reason::RolloutStuck.as_str() {
+            Happening::RolloutStuck
+        } else {
+            Happening::PodFailing
+        };
+        ctx.events.send(&about, what, degraded.message.clone()).await;
+    }
+    if let Some(config) = find(&now.conditions, "ConfigApplied")
+        && config.reason == Reason::InvalidSpec.as_str()
+        && find(&before.conditions, "ConfigApplied")
+            .is_none_or(|old| (&old.reason, &old.message) != (&config.reason, &config.message))
+    {
+        ctx.events.send(&about, Happening::ConfigRefused, config.message.clone()).await;
     }
     if let Some(note) = became("ReconciliationPaused") {
         ctx.events.send(&about, Happening::Paused, note).await;

@@ -68,6 +68,14 @@ reasons! {
     RollingOut,
     /// A pod that was replaced does not become ready.
     RolloutStuck,
+    /// A container of a pod ended with an error and has not become ready since.
+    PodCrashing,
+    /// An image cannot be pulled.
+    ImageNotPulled,
+    /// The kubelet cannot start a container.
+    PodNotStarted,
+    /// No node takes a pod.
+    PodUnschedulable,
     /// Volumes are being enlarged.
     VolumesResizing,
     /// Some pods run an older configuration or image.

@@ -69,7 +69,7 @@ async fn pass(cached: &ConsumerGroup, ctx: &Context) -> Result<Action, Error> {
         match &cluster {
             None => Finding::stopped(
                 Reason::ClusterNotFound,
-                format!("there is no RocketMQCluster {:?}", group.spec.cluster_ref.name),
+                brokers::no_cluster(&namespace, &group.spec.cluster_ref.name),
             ),
             Some(cluster) if cluster.spec.paused => {
                 Finding::stopped(Reason::Paused, "the cluster is paused: nothing is changed")
@@ -311,6 +311,11 @@ async fn announce(ctx: &Context, group: &ConsumerGroup, finding: &Finding) {
     let was = |kind: &str| conditions::is_true(&before.conditions, kind);
     if finding.reason == Reason::Conflict && !was("Conflict") {
         ctx.events.send(&about, Happening::Conflict, finding.message.clone()).await;
+    }
+    let known = conditions::find(&before.conditions, "Ready")
+        .is_some_and(|ready| ready.reason == Reason::ClusterNotFound.as_str());
+    if finding.reason == Reason::ClusterNotFound && !known {
+        ctx.events.send(&about, Happening::ClusterNotFound, finding.message.clone()).await;
     }
     if finding.drifted.is_empty() {
         return;

@@ -55,6 +55,10 @@ happenings! {
     RolloutCompleted => Normal,
     /// A replaced pod does not become ready.
     RolloutStuck => Warning,
+    /// A pod crashes or cannot start.
+    PodFailing => Warning,
+    /// The configuration holds what a program would not start with, or does not know.
+    ConfigRefused => Warning,
     /// A name server's pod is replaced.
     NameServerRestarted => Normal,
     /// A broker's pod is replaced.
@@ -85,6 +89,8 @@ happenings! {
     DriftCorrected => Warning,
     /// Another resource claims the same name.
     Conflict => Warning,
+    /// The cluster that a Topic or ConsumerGroup names is not there.
+    ClusterNotFound => Warning,
     /// A deletion did not succeed.
     DeletionFailed => Warning,
     /// A deletion waits for clients.
@@ -159,6 +165,14 @@ impl Events {
     }
 }
 
+/// A count with its noun, for notes and messages.
+pub fn counted(count: impl Into<i64>, noun: &str) -> String {
+    match count.into() {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
 /// The API server refuses notes of more than a kilobyte.
 fn shortened(mut note: String) -> String {
     if note.len() > NOTE_BYTES_MAX {
@@ -177,6 +191,11 @@ mod tests {
         let note = shortened("é".repeat(1000));
         assert_eq!(note.len(), NOTE_BYTES_MAX);
         assert_eq!(shortened("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "queue")), ["0 queues", "1 queue", "2 queues"]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::crd::{
     RocketMQCluster, Topic,
 };
 use crate::error::{Error, jittered};
-use crate::events::Happening;
+use crate::events::{Happening, counted};
 use crate::rocketmq::AdminError;
 use plan::{Observed, Wanted};
 use status::Finding;
@@ -75,7 +75,7 @@ async fn pass(cached: &Topic, ctx: &Context) -> Result<Action, Error> {
         match &cluster {
             None => Finding::stopped(
                 Reason::ClusterNotFound,
-                format!("there is no RocketMQCluster {:?}", topic.spec.cluster_ref.name),
+                brokers::no_cluster(&namespace, &topic.spec.cluster_ref.name),
             ),
             Some(cluster) if cluster.spec.paused => {
                 Finding::stopped(Reason::Paused, "the cluster is paused: nothing is changed")
@@ -348,13 +348,11 @@ async fn announce(ctx: &Context, topic: &Topic, now: &TopicStatus, finding: &Fin
     let before = topic.status.clone().unwrap_or_default();
     match (&before.resize, &now.resize) {
         (None, Some(resize)) => {
-            let note = format!("{} queues to {}", resize.from, resize.to);
+            let note = format!("{} to {}", counted(resize.from, "queue"), resize.to);
             ctx.events.send(&about, Happening::QueuesResizing, note).await;
         }
         (Some(resize), None) => {
-            ctx.events
-                .send(&about, Happening::QueuesResized, format!("{} queues", resize.to))
-                .await;
+            ctx.events.send(&about, Happening::QueuesResized, counted(resize.to, "queue")).await;
         }
         _ => {}
     }
@@ -363,6 +361,9 @@ async fn announce(ctx: &Context, topic: &Topic, now: &TopicStatus, finding: &Fin
     };
     if finding.reason == Reason::Conflict && !reason_was("Conflict", Reason::Conflict) {
         ctx.events.send(&about, Happening::Conflict, finding.message.clone()).await;
+    }
+    if finding.reason == Reason::ClusterNotFound && !reason_was("Ready", Reason::ClusterNotFound) {
+        ctx.events.send(&about, Happening::ClusterNotFound, finding.message.clone()).await;
     }
     if !finding.drifted.is_empty() {
         let corrects = topic.spec.drift_policy == DriftPolicy::Correct;

@@ -6,7 +6,12 @@
 /// Whether RocketMQ (4.9 to 5.3 and the branch after it) knows the key although it has no effect
 /// here.
 pub fn is_known_without_effect(key: &str) -> bool {
-    GROUPS.iter().any(|group| group.split_ascii_whitespace().any(|known| known == key))
+    known_without_effect().any(|known| known == key)
+}
+
+/// All those keys, in no order.
+pub fn known_without_effect() -> impl Iterator<Item = &'static str> {
+    GROUPS.into_iter().flat_map(str::split_ascii_whitespace)
 }
 
 const GROUPS: [&str; 9] = [NETWORK, THREADS, CONSUME, POP, TIMER, STORE, HA, SECURITY, METRICS];

@@ -138,6 +138,9 @@ fn container(parts: &Parts<'_>) -> Container {
         startup_probe: Some(probe("/readyz", 1, parts.start_seconds, 5)),
         readiness_probe: Some(probe("/readyz", 2, 3, 5)),
         liveness_probe: Some(probe("/livez", 10, 6, 5)),
+        // The last lines of a crashed program then stand in the pod's status, where the operator and
+        // people look first.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         lifecycle: parts.stop_delay_seconds.map(|seconds| Lifecycle {
             pre_stop: Some(LifecycleHandler {
                 sleep: Some(SleepAction { seconds }),

@@ -5,6 +5,7 @@ use kube::ResourceExt;
 
 use super::observe::{Registration, World};
 use super::rollout::{Roll, TierView};
+use super::trouble::Trouble;
 use super::volumes;
 use crate::build::{Scale, names};
 use crate::conditions::{Reason, Status, Verdict, merge};
@@ -13,6 +14,7 @@ use crate::crd::RocketMQCluster;
 use crate::crd::cluster::{
     Endpoint, GroupStatus, NameServersStatus, RocketMQClusterStatus, RolloutStatus, StorageStatus,
 };
+use crate::crd::settings::Refused;
 
 /// Whether every ready name server knows the right master address of every group with a ready pod.
 pub fn all_registered(
@@ -52,6 +54,10 @@ pub struct Seen<'a> {
     pub registrations: &'a [Registration],
     /// The next step of a roll-out.
     pub roll: &'a Roll<'a>,
+    /// What is not rolled out.
+    pub refused: &'a Refused,
+    /// Pods that crash or cannot start.
+    pub troubles: &'a [Trouble],
     /// How many of each there should be.
     pub scale: Scale,
     /// Version of the wanted broker image.
@@ -64,7 +70,7 @@ pub fn compute(
     seen: &Seen<'_>,
     now: Timestamp,
 ) -> RocketMQClusterStatus {
-    let Seen { world, tiers, registrations, roll, scale, version } = *seen;
+    let Seen { world, tiers, registrations, roll, scale, version, .. } = *seen;
     let name = cluster.name_any();
     let namespace = namespace_of(cluster);
     let name_servers = tiers.iter().find(|tier| tier.name_servers);
@@ -75,7 +81,10 @@ pub fn compute(
             group_status(cluster, registrations, number, tier)
         })
         .collect();
-    let groups_ready = count(groups.iter().filter(|group| group.state == "Ready"));
+    // A pod that is still to be replaced serves like any other.
+    let groups_ready = count(
+        groups.iter().filter(|group| !matches!(group.state.as_str(), "Pending" | "NotReady")),
+    );
     let masters_writable = count(groups.iter().filter(|group| group.writable));
     let before = cluster.status.as_ref();
     let conditions = verdicts(cluster, seen, &groups);
@@ -164,7 +173,7 @@ fn rollout(tiers: &[TierView<'_>], roll: &Roll<'_>, under_way: bool) -> Option<R
 }
 
 fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) -> Vec<Verdict> {
-    let Seen { world, tiers, registrations, roll, scale, .. } = *seen;
+    let Seen { world, tiers, registrations, roll, refused, troubles, scale, .. } = *seen;
     let spec = &cluster.spec;
     let name_servers_ready =
         tiers.iter().filter(|tier| tier.name_servers).map(TierView::ready).sum::<i32>();
@@ -176,7 +185,13 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         } else {
             Reason::NameServersNotReady
         },
-        format!("{name_servers_ready} of {} name servers are ready", scale.name_servers_listed),
+        format!(
+            "{name_servers_ready} of {} name servers are ready{}",
+            scale.name_servers_listed,
+            causes(troubles, |pod| tiers
+                .iter()
+                .any(|tier| tier.name_servers && tier.pods.iter().any(|view| view.name == pod)))
+        ),
     );
 
     let not_ready: Vec<&str> = groups
@@ -191,7 +206,10 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         if not_ready.is_empty() {
             format!("{} of {} groups are ready", groups.len(), groups.len())
         } else {
-            format!("not ready: {}", not_ready.join(", "))
+            let cause = causes(troubles, |pod| {
+                groups.iter().any(|group| group.master.as_deref() == Some(pod))
+            });
+            format!("not ready: {}{cause}", not_ready.join(", "))
         },
     );
 
@@ -221,23 +239,11 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         .map(|pod| pod.name.as_str())
         .collect();
     let unobserved = tiers.iter().any(|tier| !tier.observed);
-    let config = Verdict::new(
-        "ConfigApplied",
-        if unobserved { Status::Unknown } else { Status::from(outdated.is_empty()) },
-        if unobserved {
-            Reason::NotEvaluated
-        } else if outdated.is_empty() {
-            Reason::AsExpected
-        } else {
-            Reason::ConfigOutdated
-        },
-        if outdated.is_empty() {
-            String::new()
-        } else {
-            format!("to be replaced: {}", outdated.join(", "))
-        },
-    );
-
+    let config = if let Some(text) = refused.text() {
+        Verdict::new("ConfigApplied", false, Reason::InvalidSpec, text)
+    } else {
+        config_applied(unobserved, &outdated)
+    };
     let pending = volumes::pending(world, &spec.brokers.storage.size);
     let missing = world.claims.is_empty();
     let storage = Verdict::new(
@@ -248,8 +254,10 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
             (false, true) => Reason::AsExpected,
             (false, false) => Reason::VolumesResizing,
         },
-        if pending.is_empty() {
-            String::new()
+        if missing {
+            "volumes are being created".to_owned()
+        } else if pending.is_empty() {
+            format!("every volume has {}", spec.brokers.storage.size)
         } else {
             format!("not yet {}: {}", spec.brokers.storage.size, pending.join(", "))
         },
@@ -266,23 +274,27 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
                 spec.brokers.groups, scale.groups, scale.groups
             )
         } else {
-            String::new()
+            "no group is to be removed".to_owned()
         },
     );
 
     let stuck = matches!(roll, Roll::Wait { stuck: true, .. });
     let step = match roll {
-        Roll::Done => String::new(),
+        Roll::Done => "every pod is there and current".to_owned(),
         Roll::Wait { step, .. } => format!("waiting for {step}"),
         Roll::Replace { pod, reason } => format!("replacing {} ({})", pod.name, reason.as_str()),
     };
     let progressing = !matches!(roll, Roll::Done);
-    let degraded = Verdict::new(
-        "Degraded",
-        stuck,
-        if stuck { Reason::RolloutStuck } else { Reason::AsExpected },
-        if stuck { format!("{step} for more than 10 minutes") } else { String::new() },
-    );
+    let (reason, fault) = match troubles.first() {
+        // The cause, not that it takes long.
+        Some(first) => {
+            let all: Vec<String> = troubles.iter().map(Trouble::sentence).collect();
+            (first.reason, all.join("; "))
+        }
+        None if stuck => (Reason::RolloutStuck, format!("{step} for more than 10 minutes")),
+        None => (Reason::AsExpected, "no pod fails".to_owned()),
+    };
+    let degraded = Verdict::new("Degraded", reason != Reason::AsExpected, reason, fault);
     let progress = Verdict::new(
         "Progressing",
         progressing && !spec.paused,
@@ -298,7 +310,11 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         "ReconciliationPaused",
         spec.paused,
         if spec.paused { Reason::Paused } else { Reason::AsExpected },
-        if spec.paused { "spec.paused is true: nothing is changed" } else { "" },
+        if spec.paused {
+            "spec.paused is true: nothing is changed"
+        } else {
+            "spec.paused is false"
+        },
     );
 
     let auto: Vec<&str> = ["autoCreateTopicEnable", "autoCreateSubscriptionGroup"]
@@ -312,7 +328,7 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         !auto.is_empty(),
         if auto.is_empty() { Reason::AsExpected } else { Reason::AutoCreateEnabled },
         if auto.is_empty() {
-            String::new()
+            "topics and consumer groups come from resources alone".to_owned()
         } else {
             format!(
                 "{} is true: clients that are still running bring back topics and consumer groups whose resource was deleted",
@@ -322,7 +338,10 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
     );
 
     let must_hold = [&name_servers, &brokers, &available, &config, &storage];
-    let failing = must_hold.into_iter().find(|verdict| verdict.status != Status::True);
+    // What people have to correct comes before what follows from it.
+    let refused_first = Some(&config).filter(|config| config.reason == Reason::InvalidSpec);
+    let failing = refused_first
+        .or_else(|| must_hold.into_iter().find(|verdict| verdict.status != Status::True));
     let ready = match failing {
         Some(verdict) => Verdict::new("Ready", false, verdict.reason, verdict.message.clone()),
         None if blocked => {
@@ -343,6 +362,27 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         warning,
         paused,
     ]
+}
+
+fn config_applied(unobserved: bool, outdated: &[&str]) -> Verdict {
+    let (status, reason, message) = if unobserved {
+        (Status::Unknown, Reason::NotEvaluated, "StatefulSets are being created".to_owned())
+    } else if outdated.is_empty() {
+        (
+            Status::True,
+            Reason::AsExpected,
+            "every pod runs the configuration of the spec".to_owned(),
+        )
+    } else {
+        let message = format!("to be replaced: {}", outdated.join(", "));
+        (Status::False, Reason::ConfigOutdated, message)
+    };
+    Verdict::new("ConfigApplied", status, reason, message)
+}
+
+/// The troubles of some pods, to be put behind a sentence.
+fn causes(troubles: &[Trouble], of: impl Fn(&str) -> bool) -> String {
+    troubles.iter().filter(|t| of(&t.pod)).map(|t| format!("; {}", t.sentence())).collect()
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> i32 {

@@ -304,3 +304,118 @@ async fn an_api_server_that_fails_is_an_error_and_nothing_is_lost() {
     settle(&server, &brokers, 2).await;
     assert!(is_true(&conditions(&server), "Ready"));
 }
+
+/// What the kubelet says of a container that ended with an error.
+fn crashed(words: &str) -> serde_json::Value {
+    json!({
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [{
+            "name": "broker", "image": "b", "imageID": "", "ready": false, "restartCount": 2,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s"}},
+            "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": words}},
+        }],
+    })
+}
+
+#[tokio::test]
+async fn a_crashing_pod_is_told_with_its_last_words_once() {
+    let (server, brokers) = ready().await;
+    server.edit("pods", "demo-broker-0-0", |pod| {
+        pod["status"] = crashed("start\nno space left on device\n");
+    });
+    brokers.register(1);
+    for _ in 0..3 {
+        look(&server, &brokers).await.expect("a pass");
+    }
+    let found = conditions(&server);
+    let wanted = "demo-broker-0-0 crashes: broker ended with exit code 1: no space left on device";
+    let degraded = find(&found, "Degraded").expect("Degraded");
+    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "PodCrashing"));
+    assert_eq!(degraded.message, wanted);
+    assert_eq!(
+        find(&found, "Ready").expect("Ready").message,
+        format!("not ready: demo-broker-0; {wanted}")
+    );
+    assert_eq!(server.take_events(), ["PodFailing"]);
+    assert_eq!(server.take_writes(), ["PATCH rocketmqclusters/demo/status"]);
+
+    server.edit("pods", "demo-broker-0-0", |pod| {
+        pod["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    });
+    brokers.register(2);
+    look(&server, &brokers).await.expect("a pass");
+    assert!(is_true(&conditions(&server), "Ready"));
+    assert!(!is_true(&conditions(&server), "Degraded"));
+}
+
+#[tokio::test]
+async fn a_setting_that_no_broker_knows_touches_no_pod() {
+    let (server, brokers) = ready().await;
+    // Past the rules of the schema, as with definitions that are older than the operator.
+    let config = json!({"flushDiskTyp": "SYNC_FLUSH", "fileReservedTime": "soon"});
+    server.edit("rocketmqclusters", "demo", |cluster| {
+        cluster["spec"]["brokers"]["config"] = config;
+        cluster["spec"]["brokers"]["groups"] = json!(3);
+    });
+    for _ in 0..4 {
+        look(&server, &brokers).await.expect("a pass");
+        server.run_workloads();
+    }
+    assert_eq!(server.take_writes(), ["PATCH rocketmqclusters/demo/status"]);
+    assert_eq!(server.take_events(), ["ConfigRefused"]);
+    let found = conditions(&server);
+    let ready = find(&found, "Ready").expect("Ready");
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "InvalidSpec"));
+    for wanted in [
+        "brokers.config.fileReservedTime: \"soon\" is not allowed, only 0 to 876000",
+        "brokers.config.flushDiskTyp: broker.conf has no such key: write flushDiskType",
+        "no pod is changed before this is corrected",
+    ] {
+        assert!(ready.message.contains(wanted), "{}", ready.message);
+    }
+
+    server.edit("rocketmqclusters", "demo", |c| c["spec"]["brokers"]["config"] = json!({}));
+    settle(&server, &brokers, 3).await;
+    assert!(is_true(&conditions(&server), "Ready"), "{:?}", conditions(&server));
+    assert!(!server.take_writes().iter().any(|write| write.starts_with("DELETE")));
+}
+
+#[tokio::test]
+async fn a_refused_name_server_setting_leaves_brokers_to_their_own_changes() {
+    let (server, brokers) = ready().await;
+    server.edit("rocketmqclusters", "demo", |cluster| {
+        cluster["spec"]["nameServers"]["config"] = json!({"listenBacklog": "1"});
+        cluster["spec"]["brokers"]["groups"] = json!(3);
+    });
+    settle(&server, &brokers, 3).await;
+    assert!(server.names("statefulsets").contains(&"demo-broker-2".to_owned()));
+    assert!(!server.take_writes().iter().any(|write| write.contains("demo-namesrv")));
+    let ready = find(&conditions(&server), "Ready").expect("Ready").clone();
+    assert!(ready.message.contains("namesrv.conf has no such key"), "{}", ready.message);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_still_to_be_replaced_counts_as_serving() {
+    let (server, brokers) = ready().await;
+    server.edit("rocketmqclusters", "demo", |cluster| {
+        cluster["spec"]["brokers"]["config"] = json!({"fileReservedTime": "48"});
+    });
+    look(&server, &brokers).await.expect("a pass");
+    server.run_workloads();
+    look(&server, &brokers).await.expect("a pass");
+    look(&server, &brokers).await.expect("a pass");
+    let status = server.get::<RocketMQCluster>("demo").and_then(|c| c.status).expect("a status");
+    // Group 0 is away to be replaced, group 1 waits for its turn.
+    assert_eq!(
+        (status.ready.as_str(), status.groups_ready, status.masters_writable),
+        ("1/2", 1, 1)
+    );
+}
+
+#[tokio::test]
+async fn every_condition_says_something() {
+    let (server, _) = ready().await;
+    for condition in conditions(&server) {
+        assert!(!condition.message.is_empty(), "{} has no message", condition.type_);
+    }
+}

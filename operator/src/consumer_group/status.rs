@@ -79,7 +79,9 @@ impl Finding {
             (None, false) => {
                 (Reason::NotSynced, format!("not as wanted on {}", unsynced.join(", ")))
             }
-            (None, true) => (Reason::Synced, format!("on each of {} groups", observed.len())),
+            (None, true) => {
+                (Reason::Synced, format!("on each of {} broker groups", observed.len()))
+            }
         };
         Self { drifted, groups: Some(groups), ..Self::stopped(reason, message) }
     }
@@ -175,7 +177,9 @@ fn verdicts(group: &ConsumerGroup, finding: &Finding) -> Vec<Verdict> {
     let in_sync = reason == Reason::Synced || tolerated;
     let left_drifted = reason == Reason::DriftFound && !tolerated;
     let when = |holds: bool, reason: Reason| if holds { reason } else { Reason::AsExpected };
-    let say = |holds: bool| if holds { finding.message.clone() } else { String::new() };
+    let say = |holds: bool, otherwise: &str| {
+        if holds { finding.message.clone() } else { otherwise.to_owned() }
+    };
     let stopped = matches!(reason, Reason::Paused | Reason::Unmanaged);
     let conflict = reason == Reason::Conflict;
     vec![
@@ -189,9 +193,23 @@ fn verdicts(group: &ConsumerGroup, finding: &Finding) -> Vec<Verdict> {
                 (true, true) => Reason::DriftFound,
                 (true, false) => Reason::NoDrift,
             },
-            say(left_drifted),
+            match (looked, left_drifted) {
+                (false, _) => "the brokers were not looked at".to_owned(),
+                (true, true) => finding.message.clone(),
+                (true, false) => "nobody else has changed the consumer group".to_owned(),
+            },
         ),
-        Verdict::new("Conflict", conflict, when(conflict, reason), say(conflict)),
-        Verdict::new("ReconciliationPaused", stopped, when(stopped, reason), say(stopped)),
+        Verdict::new(
+            "Conflict",
+            conflict,
+            when(conflict, reason),
+            say(conflict, "no older ConsumerGroup has this name"),
+        ),
+        Verdict::new(
+            "ReconciliationPaused",
+            stopped,
+            when(stopped, reason),
+            say(stopped, "the consumer group is managed"),
+        ),
     ]
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::rule;
+use super::settings::{self, Settings};
 
 /// Keys of broker.conf that follow from the rest of the resource, with what to do instead: one owner
 /// per key.
@@ -58,20 +59,30 @@ pub const OWNED_NAME_SERVER_KEYS: &[(&str, &str)] = &[
 ];
 
 fn broker_keys(schema: &mut Schema) {
-    configuration(schema, "brokers.config", 128, OWNED_BROKER_KEYS);
+    let rules = vec![settings::buffered_sync_rule()];
+    configuration(schema, settings::BROKER, 128, OWNED_BROKER_KEYS, rules);
 }
 
 fn name_server_keys(schema: &mut Schema) {
-    configuration(schema, "nameServers.config", 64, OWNED_NAME_SERVER_KEYS);
+    configuration(schema, settings::NAME_SERVER, 64, OWNED_NAME_SERVER_KEYS, Vec::new());
 }
 
-/// The schema of a configuration file's entries. A rule per owned key, since a message that names
-/// the key by an expression costs more than the API server allows.
-fn configuration(schema: &mut Schema, field: &str, entries_max: u32, owned: &[(&str, &str)]) {
+/// The schema of a configuration file's entries. A rule per key, since a message that names the key
+/// by an expression costs more than the API server allows.
+fn configuration(
+    schema: &mut Schema,
+    settings: Settings,
+    entries_max: u32,
+    owned: &[(&str, &str)],
+    more: Vec<serde_json::Value>,
+) {
+    let field = settings.field;
     let mut rules = vec![json!({
         "rule": "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9]*$'))",
         "message": format!("{field}: a key is letters and digits, as RocketMQ names it"),
     })];
+    rules.extend(settings.rules(owned));
+    rules.extend(more);
     rules.extend(owned.iter().map(|(key, instead)| {
         json!({
             "rule": format!("!('{key}' in self)"),
@@ -419,7 +430,7 @@ pub struct RocketMQClusterStatus {
     /// The broker groups by number.
     #[serde(default)]
     pub groups: Vec<GroupStatus>,
-    /// Groups whose pod is ready.
+    /// Groups whose pod is ready, of whatever template it is.
     #[serde(default)]
     pub groups_ready: i32,
     /// Groups wanted.

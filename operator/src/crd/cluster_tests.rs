@@ -141,6 +141,48 @@ fn configuration_keys_are_letters_and_digits() {
 }
 
 #[test]
+fn settings_that_stop_a_program_are_refused_by_name() {
+    for (tier, key, value, allowed) in [
+        ("brokers", "flushDiskType", "BAD", "ASYNC_FLUSH or SYNC_FLUSH"),
+        ("brokers", "fileReservedTime", "-1", "0 to 876000"),
+        ("brokers", "fileReservedTime", "two", "0 to 876000"),
+        ("brokers", "fileReservedTime", "99999999999999999999", "0 to 876000"),
+        ("brokers", "longPollingEnable", "yes", "true or false"),
+        ("brokers", "deleteWhen", "04;24", "hours 0 to 23, separated by `;`"),
+        ("brokers", "messageDelayLevel", "1x", "numbers with a unit"),
+        ("brokers", "aclEnable", "true", "false: this broker has no access control yet"),
+        ("nameServers", "waitSecondsForService", "-1", "0 to 86400"),
+    ] {
+        let mut manifest = manifest(minimal());
+        manifest["spec"][tier]["config"] = json!({key: value});
+        let found = refused(&manifest);
+        let wanted = format!("{tier}.config.{key}: \"{value}\" is not allowed, only {allowed}");
+        assert!(found.starts_with(&wanted), "{found}");
+    }
+    let mut manifest = manifest(minimal());
+    manifest["spec"]["brokers"]["config"] =
+        json!({"transientStorePoolEnable": "true", "flushDiskType": "SYNC_FLUSH"});
+    assert!(refused(&manifest).contains("what waits in a buffer cannot be on disk"));
+}
+
+#[test]
+fn settings_that_a_program_takes_are_accepted() {
+    let mut manifest = manifest(minimal());
+    manifest["spec"]["brokers"]["config"] = json!({
+        "flushDiskType": "SYNC_FLUSH",
+        "fileReservedTime": "48",
+        "longPollingEnable": "False",
+        "deleteWhen": "04; 16;",
+        "messageDelayLevel": "1s 5m  2h",
+        "aclEnable": "false",
+        "regionId": "eu",
+        "sendMessageThreadPoolNums": "16",
+    });
+    manifest["spec"]["nameServers"] = json!({"config": {"orderMessageEnable": "true"}});
+    typed(&manifest).validate_cel().expect("accepted");
+}
+
+#[test]
 fn configuration_values_are_one_line() {
     let schema = serde_json::to_value(&definitions()[0].spec.versions[0].schema).expect("json");
     for tier in ["brokers", "nameServers"] {

@@ -6,6 +6,7 @@
 
 pub mod cluster;
 pub mod consumer_group;
+pub mod settings;
 pub mod topic;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{

@@ -6,6 +6,7 @@ use super::plan::{Observed, Plan, Wanted};
 use crate::conditions::{self, Reason, Status, Verdict, merge};
 use crate::crd::topic::{ResizeStatus, ResizeStep, TopicGroupStatus, TopicStatus};
 use crate::crd::{DriftPolicy, Origin, Topic};
+use crate::events::counted;
 use crate::rocketmq::{AdminError, TopicSettings};
 
 /// What a pass found out.
@@ -119,8 +120,13 @@ impl Finding {
         (self.reason, self.message) = match (&self.resize, unsynced.is_empty()) {
             (Some(resize), _) => {
                 let what = match resize.step {
-                    ResizeStep::WaitForConsumers => "consumers to learn of the new queues",
-                    ResizeStep::WaitForProducers => "producers to leave the old queues",
+                    // Who is connected is not asked: one that connects meanwhile has the old route.
+                    ResizeStep::WaitForConsumers => {
+                        "one route refresh, so that all consumers learn of the new queues"
+                    }
+                    ResizeStep::WaitForProducers => {
+                        "two route refreshes, so that all producers leave the old queues"
+                    }
                     ResizeStep::WaitForDrain => "consumer groups to empty the old queues",
                 };
                 let by = if resize.blocked_by.is_empty() {
@@ -128,8 +134,11 @@ impl Finding {
                 } else {
                     format!(": {}", resize.blocked_by.join(", "))
                 };
-                let text =
-                    format!("{} queues to {}, waiting for {what}{by}", resize.from, resize.to);
+                let text = format!(
+                    "{} to {}, waiting for {what}{by}",
+                    counted(resize.from, "queue"),
+                    resize.to
+                );
                 (Reason::Resizing, text)
             }
             (None, false) => {
@@ -137,7 +146,11 @@ impl Finding {
             }
             (None, true) => (
                 Reason::Synced,
-                format!("{} queues on each of {} groups", wanted.queues, self.observed.len()),
+                format!(
+                    "{} on each of {} broker groups",
+                    counted(wanted.queues, "queue"),
+                    self.observed.len()
+                ),
             ),
         };
     }
@@ -242,6 +255,9 @@ fn verdicts(topic: &Topic, finding: &Finding, resize: Option<&ResizeStatus>) -> 
     let tolerated = reason == Reason::DriftFound && topic.spec.drift_policy == DriftPolicy::Ignore;
     let in_sync = reason == Reason::Synced || tolerated;
     let left_drifted = reason == Reason::DriftFound && !tolerated;
+    let say = |holds: bool, otherwise: &str| {
+        if holds { finding.message.clone() } else { otherwise.to_owned() }
+    };
     vec![
         Verdict::new("Ready", in_sync, reason, finding.message.clone()),
         Verdict::new("Synced", in_sync, reason, finding.message.clone()),
@@ -253,13 +269,17 @@ fn verdicts(topic: &Topic, finding: &Finding, resize: Option<&ResizeStatus>) -> 
                 (true, true) => Reason::DriftFound,
                 (true, false) => Reason::NoDrift,
             },
-            if left_drifted { finding.drifted.join("; ") } else { String::new() },
+            match (finding.looked, left_drifted) {
+                (false, _) => "the brokers were not looked at".to_owned(),
+                (true, true) => finding.drifted.join("; "),
+                (true, false) => "nobody else has changed the topic".to_owned(),
+            },
         ),
         Verdict::new(
             "Conflict",
             reason == Reason::Conflict,
             if reason == Reason::Conflict { Reason::Conflict } else { Reason::AsExpected },
-            if reason == Reason::Conflict { finding.message.clone() } else { String::new() },
+            say(reason == Reason::Conflict, "no older Topic has this name"),
         ),
         Verdict::new(
             "ResizeInProgress",
@@ -269,7 +289,7 @@ fn verdicts(topic: &Topic, finding: &Finding, resize: Option<&ResizeStatus>) -> 
                 Some(resize) if resize.step == ResizeStep::WaitForDrain => Reason::WaitingForDrain,
                 Some(_) => Reason::Resizing,
             },
-            if resize.is_some() { finding.message.clone() } else { String::new() },
+            say(resize.is_some(), "no queue count change is under way"),
         ),
         Verdict::new(
             "ReconciliationPaused",
@@ -279,11 +299,7 @@ fn verdicts(topic: &Topic, finding: &Finding, resize: Option<&ResizeStatus>) -> 
             } else {
                 Reason::AsExpected
             },
-            if matches!(reason, Reason::Paused | Reason::Unmanaged) {
-                finding.message.clone()
-            } else {
-                String::new()
-            },
+            say(matches!(reason, Reason::Paused | Reason::Unmanaged), "the topic is managed"),
         ),
     ]
 }

@@ -96,6 +96,7 @@ async fn a_topic_without_a_cluster_waits() {
     server.delete("rocketmqclusters", "demo");
     settle(&server, &brokers).await;
     assert_eq!(reason(&server), "ClusterNotFound");
+    assert_eq!(server.take_events(), ["ClusterNotFound"]);
     server.put(cluster_manifest());
     settle(&server, &brokers).await;
     assert_eq!(reason(&server), "Synced");
