@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rocketmq_client::{Admin, ClientError};
 use rocketmq_protocol::body::route::TopicRouteData;
-use rocketmq_protocol::code::ResponseCode;
+use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_remoting::CallError;
 
 use crate::exit::{self, Exit};
@@ -74,8 +74,31 @@ pub fn done<T>(result: Result<T, ClientError>) -> anyhow::Result<T> {
     result.map_err(failed)
 }
 
+/// The address of a broker that was asked what only a name server knows.
+fn not_a_name_server(error: &ClientError) -> Option<&str> {
+    let (ClientError::Call(call) | ClientError::NameServers { last: call, .. }) = error else {
+        return None;
+    };
+    match call {
+        CallError::Refused {
+            addr,
+            request: RequestCode::GET_BROKER_CLUSTER_INFO | RequestCode::GET_ROUTEINFO_BY_TOPIC,
+            code: ResponseCode::REQUEST_CODE_NOT_SUPPORTED,
+            ..
+        } => Some(addr),
+        _ => None,
+    }
+}
+
 /// The error with its exit code, and for the usual causes with what to do.
 pub fn failed(error: ClientError) -> anyhow::Error {
+    if let Some(addr) = not_a_name_server(&error) {
+        let text = format!(
+            "{addr} is not a name server, but probably a broker; give the address of a name server, \
+             whose port is usually 9876 (-n, or {NAMESRV_VARIABLE})"
+        );
+        return exit::error(Exit::Unreachable, text);
+    }
     let (exit, hint) = match &error {
         ClientError::NoNameServer
         | ClientError::Name(_)
@@ -141,6 +164,14 @@ pub async fn masters(admin: &Admin, cluster: Option<&str>) -> anyhow::Result<Vec
     Err(exit::error(Exit::NotFound, text))
 }
 
+/// Said of a topic that is nowhere.
+pub fn no_such_topic(topic: &str) -> anyhow::Error {
+    exit::error(
+        Exit::NotFound,
+        format!("topic {topic} does not exist; see all with rmq topic list"),
+    )
+}
+
 /// A topic's route; `None` when the name server does not know it.
 pub async fn route(admin: &Admin, topic: &str) -> anyhow::Result<Option<TopicRouteData>> {
     match admin.topic_route(topic).await {
@@ -172,6 +203,15 @@ mod tests {
         for error in [ClientError::Call(connect), namesrv] {
             assert_eq!(exit::code_of(&failed(error)), Exit::Unreachable);
         }
+        let broker = CallError::Refused {
+            addr: "h:10911".into(),
+            request: RequestCode::GET_BROKER_CLUSTER_INFO,
+            code: ResponseCode::REQUEST_CODE_NOT_SUPPORTED,
+            remark: String::new(),
+        };
+        let broker = failed(ClientError::Call(broker));
+        assert_eq!(exit::code_of(&broker), Exit::Unreachable);
+        assert!(broker.to_string().contains("h:10911 is not a name server"), "{broker}");
         let wrong = Namesrv { namesrv: Some("nonsense".to_owned()) }.admin();
         let wrong = wrong.err().expect("no address");
         assert_eq!(exit::code_of(&wrong), Exit::Usage);

@@ -184,6 +184,14 @@ fn print(progress: &Progress) -> anyhow::Result<()> {
     let head =
         ["TOPIC", "BROKER", "QUEUE", "BROKER OFFSET", "CONSUMER OFFSET", "LAG", "CONSUMED UP TO"];
     output::table(&head, &rows)?;
+    let own = format!("{}{}", names::RETRY_PREFIX, progress.group);
+    if progress.queues.iter().all(|row| row.topic == own) {
+        output::line(&format!(
+            "{} has consumed nothing of a topic that exists now{}",
+            progress.group,
+            if rows.is_empty() { String::new() } else { format!("; {own} is its own retry topic") }
+        ))?;
+    }
     output::line(&format!("total lag of {}: {}", progress.group, progress.lag))?;
     Ok(())
 }

@@ -77,6 +77,7 @@ async fn send_all(args: &Args, producer: &Producer, format: Format) -> anyhow::R
         return Ok(());
     }
     let mut lines = lines_of_standard_input();
+    let mut sent = 0_u64;
     while let Some(line) = lines.recv().await {
         let line = line.context("cannot read standard input")?;
         if line.is_empty() {
@@ -84,7 +85,11 @@ async fn send_all(args: &Args, producer: &Producer, format: Format) -> anyhow::R
         }
         for _ in 0..args.count {
             send(args, producer, &line, format).await?;
+            sent += 1;
         }
+    }
+    if sent == 0 && format == Format::Text {
+        output::line("0 messages sent: standard input has no line that is not empty")?;
     }
     Ok(())
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rocketmq_broker::config::MetricsExporter as BrokerMetrics;
-use rocketmq_broker::{Broker, BrokerConfig};
+use rocketmq_broker::{Broker, BrokerConfig, StartError as BrokerStartError};
 use rocketmq_namesrv::config::MetricsExporter as NamesrvMetrics;
-use rocketmq_namesrv::{Namesrv, NamesrvConfig};
+use rocketmq_namesrv::{Namesrv, NamesrvConfig, StartError as NamesrvStartError};
+use rocketmq_store::StoreError;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -70,11 +71,9 @@ pub fn run(args: &Args, format: Format) -> anyhow::Result<()> {
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?)
     };
 
-    let namesrv = Namesrv::start(namesrv_config(args, &data))
-        .context("the name server does not start (--namesrv-port, --host)")?;
+    let namesrv = Namesrv::start(namesrv_config(args, &data)).map_err(namesrv_failed)?;
     let config = broker_config(args, &data, &namesrv.addr().to_string(), &settings)?;
-    let broker =
-        Broker::start(config).context("the broker does not start (--port, --host, --data)")?;
+    let broker = Broker::start(config).map_err(broker_failed)?;
     wait_until_registered(&namesrv)?;
 
     let ready_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -100,6 +99,38 @@ pub fn run(args: &Args, format: Format) -> anyhow::Result<()> {
         output::line("stopped")?;
     }
     Ok(())
+}
+
+/// The error of a start, with this program's options in place of the keys of a configuration file.
+fn namesrv_failed(error: NamesrvStartError) -> anyhow::Error {
+    match error {
+        NamesrvStartError::Listen(error) => anyhow::anyhow!(
+            "the name server does not start: {error}; if another rmq standalone runs, stop it, or choose \
+             another port with --namesrv-port (0 takes any free one) or another address with --host"
+        ),
+        other => anyhow::Error::new(other).context("the name server does not start"),
+    }
+}
+
+/// As [`namesrv_failed`].
+fn broker_failed(error: BrokerStartError) -> anyhow::Error {
+    match error {
+        BrokerStartError::Store(StoreError::Locked { directory, .. }) => anyhow::anyhow!(
+            "the broker does not start: {} is in use by another process; stop that one, or choose \
+             another directory with --data",
+            directory.display()
+        ),
+        BrokerStartError::System { action, source }
+            if source.kind() == std::io::ErrorKind::AddrInUse
+                || source.kind() == std::io::ErrorKind::AddrNotAvailable =>
+        {
+            anyhow::anyhow!(
+                "the broker does not start: cannot {action}: {source}; choose another port with --port \
+                 (0 takes any free one) or --metrics-port, or another address with --host"
+            )
+        }
+        other => anyhow::Error::new(other).context("the broker does not start"),
+    }
 }
 
 fn make_directory(dir: &Path) -> anyhow::Result<PathBuf> {

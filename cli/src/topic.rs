@@ -278,7 +278,9 @@ struct QueueRow {
 
 async fn status(args: StatusArgs, format: Format) -> anyhow::Result<()> {
     let admin = args.namesrv.admin()?;
-    let route = connect::done(admin.topic_route(&args.topic).await)?;
+    let Some(route) = connect::route(&admin, &args.topic).await? else {
+        return Err(connect::no_such_topic(&args.topic));
+    };
     let mut rows = Vec::new();
     for data in &route.broker_datas {
         let Some(addr) = data.broker_addrs.values().next() else { continue };
@@ -326,10 +328,7 @@ async fn delete(args: DeleteArgs, format: Format) -> anyhow::Result<()> {
     }
     let routed = connect::route(&admin, &args.topic).await?.is_some();
     if deleted_on.is_empty() && !routed {
-        return Err(exit::error(
-            Exit::NotFound,
-            format!("topic {} does not exist, nothing deleted", args.topic),
-        ));
+        return Err(connect::no_such_topic(&args.topic));
     }
     // The brokers' own registrations never take a topic away.
     connect::done(admin.delete_topic_in_namesrv(&args.topic, args.cluster.as_deref()).await)?;

@@ -152,7 +152,7 @@ fn topics_are_changed_only_when_asked_and_deleted_with_their_messages() {
     for gone in [&["topic", "delete", "t"], &["topic", "status", "t"]] {
         let ended = standalone.rmq(gone);
         assert_eq!(ended.code, 3, "{ended:?}");
-        assert!(ended.stderr.contains('t'), "{ended:?}");
+        assert_eq!(ended.stderr, "rmq: topic t does not exist; see all with rmq topic list\n");
     }
     assert_eq!(standalone.rmq(&["topic", "list"]).ok().json(), json!([]));
     create(&["--queues", "1"]).ok();
@@ -211,10 +211,58 @@ fn a_signal_stops_the_standalone_cleanly_and_its_directory_is_its_own() {
         let data = dir.path().to_str().unwrap();
         let second = rmq(&["standalone", "--port", "0", "--namesrv-port", "0", "--data", data]);
         assert_eq!(second.code, 1, "{second:?}");
-        assert!(second.stderr.contains("store"), "{second:?}");
+        assert!(second.stderr.contains("in use by another process"), "{second:?}");
+        assert!(
+            second.stderr.contains("--data") && !second.stderr.contains("storePath"),
+            "{second:?}"
+        );
         assert!(standalone.end(signal).success());
         assert!(!dir.path().join("store/abort").exists(), "{signal}");
     }
+}
+
+#[test]
+fn wrong_addresses_and_empty_input_are_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let standalone = Standalone::start(dir.path(), &[]);
+    let broker = standalone.started["broker"].as_str().unwrap();
+    for command in [&["topic", "list"][..], &["topic", "status", "t"], &["send", "t", "x"]] {
+        let asked = rmq(&[command, &["-n", broker]].concat());
+        assert_eq!(asked.code, 5, "{asked:?}");
+        assert!(asked.stderr.contains("is not a name server"), "{asked:?}");
+    }
+
+    let taken = standalone.namesrv().rsplit_once(':').unwrap().1;
+    let other = tempfile::tempdir().unwrap();
+    let data = other.path().to_str().unwrap();
+    let second = rmq(&["standalone", "--port", "0", "--namesrv-port", taken, "--data", data]);
+    assert_eq!(second.code, 1, "{second:?}");
+    assert!(second.stderr.contains("--namesrv-port"), "{second:?}");
+    assert!(!second.stderr.contains("listenPort"), "{second:?}");
+    let taken = broker.rsplit_once(':').unwrap().1;
+    let second = rmq(&["standalone", "--port", taken, "--namesrv-port", "0", "--data", data]);
+    assert_eq!(second.code, 1, "{second:?}");
+    assert!(second.stderr.contains("--port"), "{second:?}");
+
+    let none = rmq(&["send", "t", "-n", standalone.namesrv()]).ok();
+    assert!(none.stdout.starts_with("0 messages sent"), "{none:?}");
+}
+
+#[test]
+fn progress_after_the_topic_is_gone_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let standalone = Standalone::start(dir.path(), &[]);
+    standalone.rmq(&["topic", "create", "t", "--queues", "1"]).ok();
+    standalone.rmq(&["send", "t", "x"]).ok();
+    standalone.rmq(&["consume", "t", "--group", "g", "--count", "1"]).ok();
+    let progress = || rmq(&["group", "progress", "g", "-n", standalone.namesrv()]).ok().stdout;
+    assert!(!progress().contains("exists now"), "{}", progress());
+    standalone.rmq(&["topic", "delete", "t"]).ok();
+    assert!(
+        progress().contains("g has consumed nothing of a topic that exists now"),
+        "{}",
+        progress()
+    );
 }
 
 #[test]
