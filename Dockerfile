@@ -24,6 +24,8 @@ RUN rm -f rust-toolchain.toml \
 # The user is a number, or Kubernetes could not tell that it is not root.
 FROM ${RUN_BASE} AS namesrv
 COPY --from=build /build/dist/namesrv /usr/local/bin/namesrv
+# For people: `kubectl exec NAMESRV_POD -- rmq topic list`.
+COPY --from=build /build/dist/rmq /usr/local/bin/rmq
 USER 65532:65532
 EXPOSE 9876
 ENTRYPOINT ["/usr/local/bin/namesrv"]

@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -118,9 +119,34 @@ fn cached(
             fs::copy(sources.join(file), target)?;
         }
         build(&directory)?;
-        File::create(done)?;
+        remove_unused(&cache, name, SystemTime::now())?;
     }
+    // Its age is how long the build has not been used.
+    File::create(done)?.set_modified(SystemTime::now())?;
     Ok(directory)
+}
+
+/// How long a build of other sources is kept: another tree may be using it.
+const UNUSED_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// Removes the finished builds of `name` that nobody has used for a day; they would pile up with every
+/// change of the sources.
+fn remove_unused(cache: &Path, name: &str, now: SystemTime) -> Result<()> {
+    for entry in fs::read_dir(cache)? {
+        let path = entry?.path();
+        let is_build = path
+            .file_name()
+            .and_then(|file| file.to_str()?.strip_prefix(name)?.strip_prefix('-'))
+            .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Ok(used) = fs::metadata(path.join(".built")).and_then(|built| built.modified()) else {
+            continue;
+        };
+        if is_build && now.duration_since(used).is_ok_and(|unused| unused > UNUSED_FOR) {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("remove the old build {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn cache() -> Result<PathBuf> {
@@ -158,4 +184,30 @@ fn run(command: &mut Command) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_that_nobody_uses_are_removed() -> Result<()> {
+        let cache = tempfile::tempdir()?;
+        let [java, other, unfinished, go] =
+            ["java-0123456789abcdef", "java-tools", "java-aaaaaaaaaaaaaaaa", "go-0123456789abcdef"]
+                .map(|name| cache.path().join(name));
+        for directory in [&java, &other, &unfinished, &go] {
+            fs::create_dir(directory)?;
+        }
+        for directory in [&java, &other, &go] {
+            File::create(directory.join(".built"))?;
+        }
+        let now = SystemTime::now();
+        remove_unused(cache.path(), "java", now)?;
+        ensure!(java.is_dir(), "a build of today is kept");
+        remove_unused(cache.path(), "java", now + UNUSED_FOR + Duration::from_secs(60))?;
+        ensure!(!java.exists(), "a build of the day before yesterday is removed");
+        ensure!(other.is_dir() && unfinished.is_dir() && go.is_dir(), "and nothing else");
+        Ok(())
+    }
 }

@@ -115,7 +115,13 @@ impl Cluster {
 
 /// Removes the kind cluster, and the Docker daemon where we started it.
 pub fn down() -> Result<()> {
-    process::run(&mut script("cluster.sh", &["down"]))
+    process::run(&mut script("cluster.sh", &["down"]))?;
+    let cache = workspace::cache();
+    say(format!(
+        "down; tools, images and test clients stay in {cache} for the next time (`rm -r {cache}` removes them)",
+        cache = cache.display()
+    ));
+    Ok(())
 }
 
 /// Makes sure that there is a helm among the cache's tools.

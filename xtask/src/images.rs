@@ -69,8 +69,14 @@ pub fn programs() -> Result<PathBuf> {
     for (_, package) in PROGRAMS {
         cargo.args(["--package", package]);
     }
-    step("build the programs", || process::run(&mut cargo))?;
-    Ok(workspace::target()?.join("release"))
+    let release = workspace::target()?.join("release");
+    let what = if release.join("deps").exists() {
+        "build the programs (seconds to minutes, by what has changed)"
+    } else {
+        "build the programs (about 10 minutes on two cores, the first time)"
+    };
+    step(what, || process::run(&mut cargo))?;
+    Ok(release)
 }
 
 /// Makes the images of the programs, and of the Java clients if asked, and gets
@@ -112,13 +118,26 @@ pub fn provide(cluster: &Cluster, choice: &Choice, with_java: bool) -> Result<Im
 
 fn program_image(directory: &Path, program: &str) -> Result<String> {
     let root = Root::new(program)?;
-    let place = format!("usr/local/bin/{program}");
-    let source = directory.join(program);
-    root.copy(&source, &place)?;
-    // Line tables are for the machine that builds; they are two thirds of the file.
-    process::capture(Command::new("strip").arg("--strip-debug").arg(root.path.join(&place)))?;
-    root.copy_libraries(&[source])?;
+    let mut sources = Vec::new();
+    for name in [program].iter().chain(company(program)) {
+        let place = format!("usr/local/bin/{name}");
+        let source = directory.join(name);
+        root.copy(&source, &place)?;
+        // Line tables are for the machine that builds; they are two thirds of the file.
+        process::capture(Command::new("strip").arg("--strip-debug").arg(root.path.join(&place)))?;
+        sources.push(source);
+    }
+    root.copy_libraries(&sources)?;
     root.import(program, &[format!("ENTRYPOINT [\"/usr/local/bin/{program}\"]")])
+}
+
+/// What goes into a program's image beside it, as in the Dockerfile: `rmq` for people, who then need
+/// nothing but `kubectl exec`.
+fn company(program: &str) -> &'static [&'static str] {
+    match program {
+        "namesrv" => &["rmq"],
+        _ => &[],
+    }
 }
 
 fn java_image() -> Result<String> {

@@ -34,7 +34,7 @@ struct Arguments {
 enum Command {
     /// Start a Kubernetes cluster with the operator, an example RocketMQ and one message through it
     Up(up::Options),
-    /// Remove everything that `up` and `test` started
+    /// Remove the cluster that `up` and `test` started; what they built stays in the cache
     Down,
     /// Build the programs and the Java clients, make images of them and load them into the cluster
     Images(cluster::Choice),
