@@ -430,7 +430,6 @@ fn a_record_that_says_another_place_ends_the_log() {
     let (store, report) = open(directory.path());
     assert!(report.cut_reason.unwrap().contains("physical offset"));
     assert_eq!(bodies(&store, "A", 0), [b"one"]);
-    }
 }
 
 #[test]
@@ -479,23 +478,5 @@ fn a_wrong_entry_found_after_a_clean_stop_hides_no_message() {
         let (store, _) = open(directory.path());
         assert_eq!(bodies(&store, "A", 0), [b"one", b"two", b"six"], "entry {entry}");
         assert_eq!(append(&store, "A", 0, b"new"), 3);
-    }
-}
-
-#[test]
-fn a_record_leaves_eight_bytes_of_its_file_for_the_blank() {
-    for (spare, rolls) in [(8, false), (7, true)] {
-        let directory = tempfile::tempdir().unwrap();
-        let (store, _) = open(directory.path());
-        append(&store, "A", 0, &[1; 2000]);
-        let left = 4096 - store.max_physical_offset() as usize;
-        // 91 bytes, the topic and `TAGS\x01TagA\x02` are not the body.
-        append(&store, "A", 0, &vec![2; left - spare - 91 - 1 - 10]);
-        let second = store.physical_offset_of("A", 0, 1).unwrap().unwrap();
-        assert_eq!(second >= 4096, rolls, "{spare} bytes to spare");
-        append(&store, "A", 0, &[3; 100]);
-        kill(store);
-        let (store, report) = open(directory.path());
-        assert_eq!((report.bytes_cut, bodies(&store, "A", 0).len()), (0, 3), "{report}");
     }
 }
