@@ -2,7 +2,7 @@
 //! repairing it.
 //!
 //! [`check`] and the functions of [`dump`] open files for reading only, by calls that answer a lost
-//! page with an error, so they work on a read-only mount and on a failing disk. [`repair`] alone
+//! page with an error, so they work on a read-only mount and on a failing disk. [`repair()`] alone
 //! writes. Nothing here prints: what is found comes back as values.
 
 use std::path::{Path, PathBuf};
