@@ -57,7 +57,7 @@ impl QueueFiles {
     }
 }
 
-/// What became of an entry handed to `ConsumeQueue::push`.
+/// What became of an entry handed to [`ConsumeQueue::push_with_ext`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// It is the queue's newest.
