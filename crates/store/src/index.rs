@@ -5,7 +5,8 @@
 //! and nothing else. Queries look at both, so an entry is found as soon as it was added. What a key
 //! is says `key`, what a file looks like `file`, how one is written `open_file`.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -214,6 +215,16 @@ impl Index {
         Ok(found)
     }
 
+    /// Removes a file, which an earlier call that failed may have done already.
+    fn remove_file(&self, path: &Path) -> Result<(), StoreError> {
+        match self.setting.file_system.remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io("remove", path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes files all of whose records are no longer in the log; the last one stays.
     ///
     /// # Errors
@@ -231,8 +242,7 @@ impl Index {
                 files.remove(0)
             };
             let path = first.path();
-            if let Err(error) = self.setting.file_system.remove_file(path) {
-                let error = StoreError::io("remove", path)(error);
+            if let Err(error) = self.remove_file(path) {
                 self.files.write().insert(0, Arc::clone(&first));
                 return Err(error);
             }

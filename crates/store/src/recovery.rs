@@ -217,10 +217,7 @@ impl Recovery<'_> {
             queue.set_next_offset(queue.max_offset());
         }
         if let Some(index) = self.index {
-            let vouched_end = match report.clean {
-                true => i64::MAX,
-                false => self.index_vouched_end(&files),
-            };
+            let vouched_end = (!report.clean).then(|| self.index_vouched_end(&files));
             let IndexRecovery { added, removed } =
                 index.recover(self.log, end.position as i64, vouched_end)?;
             if added > 0 {

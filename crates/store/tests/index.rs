@@ -280,6 +280,40 @@ fn a_crash_costs_only_what_the_checkpoint_does_not_cover() {
     assert_numbered(&store, 155, &report.to_string());
 }
 
+/// Slots of entries that were not vouched for may be on the disk without the header.
+#[test]
+fn slots_that_lead_behind_the_header_are_mended() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(1_000_000));
+    let environment = Environment { clock: Arc::clone(&clock) as _, ..quiet() };
+    let (store, _) = Store::open(small_config(directory.path()), environment.clone()).unwrap();
+    let append_without_keys = || append(&store, "A", &"x".repeat(500), "TAGS\x01t\x02");
+    for n in 0..10 {
+        append_numbered(&store, n);
+    }
+    // Into the next log file, without keys: the index ends in front of what is vouched for.
+    clock.advance(10_000);
+    while store.max_physical_offset() < 5_000 {
+        append_without_keys();
+    }
+    clock.advance(10_000);
+    append_without_keys();
+    store.flush().unwrap();
+    let index = index_files(directory.path()).pop().unwrap();
+    let header = std::fs::read(&index).unwrap()[..40].to_vec();
+    for n in 10..14 {
+        append_numbered(&store, n);
+    }
+    store.tick().unwrap();
+    drop(store);
+    let mut bytes = std::fs::read(&index).unwrap();
+    assert_ne!(bytes[..40], header);
+    bytes[..40].copy_from_slice(&header);
+    std::fs::write(&index, bytes).unwrap();
+    let (store, report) = Store::open(small_config(directory.path()), environment).unwrap();
+    assert_numbered(&store, 14, &report.to_string());
+}
+
 #[test]
 fn damaged_files_are_named_and_built_anew() {
     for clean in [true, false] {

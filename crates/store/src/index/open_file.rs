@@ -103,7 +103,7 @@ impl IndexFile {
         }
     }
 
-    /// Makes a file without entries. Its length is set, no space reserved: it is mostly holes.
+    /// Makes a file without entries, in the place of one that an earlier call left half-made. Its length is set, no space reserved: it is mostly holes.
     ///
     /// # Errors
     /// What the operating system says; nothing is left behind then.
@@ -113,8 +113,9 @@ impl IndexFile {
         layout: Layout,
     ) -> Result<IndexFile, StoreError> {
         let make = || {
-            let file =
-                file_system.open(&path, OpenMode::New).map_err(StoreError::io("create", &path))?;
+            let file = file_system
+                .open(&path, OpenMode::Empty)
+                .map_err(StoreError::io("create", &path))?;
             file.set_len(layout.file_bytes()).map_err(StoreError::io("extend", &path))?;
             Ok(file)
         };
@@ -278,6 +279,8 @@ impl IndexFile {
         file.write_at(&header.encode(), 0).map_err(StoreError::io("write", &self.path))?;
         *self.header.lock() = header;
         self.is_torn.store(false, Ordering::Release);
+        // Once more: a sync may have begun in the middle.
+        self.is_unsynced.store(true, Ordering::Release);
         Ok(new.len())
     }
 

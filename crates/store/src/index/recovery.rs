@@ -71,7 +71,7 @@ impl Index {
                     Err(reason) => Some(reason),
                     // Made for entries that never came.
                     Ok(file) if file.header().is_empty() => {
-                        self.remove(&file)?;
+                        self.remove_file(file.path())?;
                         continue;
                     }
                     Ok(file) => {
@@ -84,7 +84,7 @@ impl Index {
             if let Some(reason) = reason {
                 bad.get_or_insert_with(|| path.clone());
                 files.pop_if(|file| file.path() == path);
-                file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+                self.remove_file(&path)?;
                 loaded.removed.push((path, reason));
             }
         }
@@ -92,13 +92,8 @@ impl Index {
         Ok(loaded)
     }
 
-    fn remove(&self, file: &IndexFile) -> Result<(), StoreError> {
-        let path = file.path();
-        self.setting.file_system.remove_file(path).map_err(StoreError::io("remove", path))
-    }
-
     /// Brings the index to agree with the recovered log, which ends at `log_end`. Entries of records
-    /// at or behind `vouched_end` are not trusted; after a clean end that is `log_end`.
+    /// at or behind `vouched_end` are not trusted; after a clean end, when there is none, all are.
     ///
     /// # Errors
     /// What the operating system says. The directory can be recovered again then.
@@ -106,7 +101,7 @@ impl Index {
         &self,
         log: &CommitLog,
         log_end: i64,
-        vouched_end: i64,
+        vouched_end: Option<i64>,
     ) -> Result<IndexRecovery, StoreError> {
         let mut recovery = IndexRecovery::default();
         let log_start = log.files.first().map_or(log_end, |file| file.base_offset() as i64);
@@ -114,9 +109,9 @@ impl Index {
             // The lock is let go before the body.
             let last = self.files.read().last().cloned();
             let Some(last) = last else { break };
-            let reason = self.trim(&last, log, log_start, vouched_end.min(log_end))?;
+            let reason = self.trim(&last, log, log_start, log_end, vouched_end)?;
             let Some(reason) = reason else { break };
-            self.remove(&last)?;
+            self.remove_file(last.path())?;
             self.files.write().pop();
             if !reason.is_empty() {
                 recovery.removed.push((last.path().to_owned(), reason));
@@ -157,7 +152,7 @@ impl Index {
             }
             let reason = format!("the index lacks records between {from} and {begin}");
             for file in files[index..].iter().rev() {
-                self.remove(file)?;
+                self.remove_file(file.path())?;
                 self.files.write().pop();
                 recovery.removed.push((file.path().to_owned(), reason.clone()));
             }
@@ -173,14 +168,18 @@ impl Index {
         file: &IndexFile,
         log: &CommitLog,
         log_start: i64,
-        vouched_end: i64,
+        log_end: i64,
+        vouched_end: Option<i64>,
     ) -> Result<Option<String>, StoreError> {
         let header = file.header();
-        if header.begin_physical_offset >= vouched_end {
+        let trusted_end = vouched_end.map_or(log_end, |end| end.min(log_end));
+        if header.begin_physical_offset >= trusted_end {
             return Ok(Some(String::new()));
         }
-        if header.end_physical_offset >= vouched_end {
-            if file.repair(vouched_end, |offset| log.store_timestamp_ms(offset))? {
+        // After a crash in any case: of what was written behind the last entry that is vouched for,
+        // slots may be on the disk and the header not.
+        if vouched_end.is_some() || header.end_physical_offset >= trusted_end {
+            if file.repair(trusted_end, |offset| log.store_timestamp_ms(offset))? {
                 tracing::warn!(
                     path = %file.path().display(),
                     entries = file.header().next_entry - 1,
