@@ -11,7 +11,7 @@ use simulator::disk::Call;
 /// Runs that are repeated, the more the fewer such calls they make.
 const SEEDS: std::ops::Range<u64> = 0..40;
 /// Places after which no other run is begun.
-const PLACES: u32 = 25;
+const PLACES: u32 = 20;
 /// A run makes some calls hundreds of times: each of the first ones fails, then every few.
 const FIRST: u64 = 12;
 

@@ -138,7 +138,7 @@ fn a_failed_sync_is_final() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let end = store.max_physical_offset();
         store.on_durable(end, Box::new(move |outcome| sender.send(outcome).unwrap()));
-        receiver.recv().unwrap()
+        receiver.recv_timeout(std::time::Duration::from_secs(60)).unwrap()
     };
     assert_eq!(wait(&store), DurableOutcome::Durable);
     assert_eq!(store.durable().0, store.max_physical_offset());

@@ -17,7 +17,7 @@ use rocketmq_store::mapping::Mapping;
 use rocketmq_store::{Clock, FileSystem};
 use rustix::fs::MemfdFlags;
 
-use super::power_cut;
+use super::power_cut::{self, PAGE_BYTES};
 use super::random::Random;
 
 const ENOENT: i32 = 2;
@@ -164,9 +164,22 @@ impl FileNode {
     }
 
     fn sync(&mut self) {
-        if !self.pending.is_empty() {
-            self.pending.clear();
-            self.disk.clone_from(&self.cache);
+        if self.pending.is_empty() {
+            return;
+        }
+        // Only dirty pages are written: what a failed sync gave up stays lost.
+        for change in std::mem::take(&mut self.pending) {
+            match change {
+                Change::Length(bytes) => self.disk.resize(bytes, 0),
+                Change::Write { position, bytes } => {
+                    let start = position / PAGE_BYTES * PAGE_BYTES;
+                    let end = (position + bytes.len()).next_multiple_of(PAGE_BYTES);
+                    let end = end.min(self.cache.len()).min(self.disk.len());
+                    if start < end {
+                        self.disk[start..end].copy_from_slice(&self.cache[start..end]);
+                    }
+                }
+            }
         }
     }
 }

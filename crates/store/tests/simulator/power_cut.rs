@@ -11,7 +11,7 @@ use super::disk::{Change, DirectoryNode, FileNode, Node, NodeId, State};
 use super::random::Random;
 
 const SECTOR_BYTES: usize = 512;
-const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE_BYTES: usize = 4096;
 const SECTORS_PER_PAGE: usize = PAGE_BYTES / SECTOR_BYTES;
 
 /// Replaces the tree by what was synced.

@@ -104,7 +104,7 @@ impl Scenario {
         self.start(0)?;
         let mut operations = self.random.between(5, 60);
         if self.fail_point.is_some() {
-            operations = 60;
+            operations = 45;
         }
         for _ in 0..operations {
             self.summary.operations += 1;
