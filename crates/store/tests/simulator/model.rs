@@ -219,7 +219,7 @@ impl Model {
         let mut shared: BTreeMap<(usize, String), Vec<Message>> = BTreeMap::new();
         for (index, message) in places.iter().enumerate() {
             let topic = self.specs[message.id as usize].topic;
-            if (index + places.len()) % each == 0 {
+            if (index + places.len()).is_multiple_of(each) {
                 for key in [message::unique_key(message.id), message::own_key(message.id)] {
                     check_key(store, topic, &key, &[*message])?;
                 }
