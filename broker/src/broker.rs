@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::address::{self, Hosts};
+use crate::assignment::Assignments;
 use crate::change_signal::ChangeSignal;
 use crate::client_table::ClientTable;
 use crate::clock::now_ms;
@@ -247,6 +248,7 @@ struct Parts {
     groups: GroupTable,
     delays: DelayProgress,
     offsets: ConsumerOffsets,
+    assignments: Assignments,
     registration: Arc<Registration>,
 }
 
@@ -274,13 +276,14 @@ impl Parts {
         let version_step = u64::try_from(config.consumer_offset_update_version_step).unwrap_or(1);
         let offsets = ConsumerOffsets::load(&dir, version_step)?;
         let delays = DelayProgress::load(&dir)?;
+        let assignments = Assignments::load(&dir)?;
         let name_servers = config.namesrv_addresses()?;
         let client = {
             let _in_runtime = worker.handle.enter();
             Client::new(ClientConfig::default(), None)
         };
         let registration = Arc::new(Registration::new(client, changes, name_servers));
-        Ok(Self { topics, groups, delays, offsets, registration })
+        Ok(Self { topics, groups, delays, offsets, assignments, registration })
     }
 
     fn into_state(
@@ -320,6 +323,7 @@ impl Parts {
             groups: self.groups,
             delays: self.delays,
             offsets: self.offsets,
+            assignments: self.assignments,
             clients: ClientTable::default(),
             locks: LockTable::default(),
             flush_waits: FlushWaits::new(flush_timeout),

@@ -154,12 +154,20 @@ pub struct ClientTable<C = Connection> {
 #[derive(Debug)]
 struct Inner<C> {
     producers: HashMap<String, HashMap<u64, ClientChannel<C>>>,
+    /// Connections of all producers by client id, of one with two connections the newest. A reply
+    /// names the client that waits for it.
+    producer_clients: HashMap<Arc<str>, Arc<C>>,
     consumers: HashMap<String, ConsumerGroup<C>>,
 }
 
 impl<C> Default for ClientTable<C> {
     fn default() -> Self {
-        Self { inner: RwLock::new(Inner { producers: HashMap::new(), consumers: HashMap::new() }) }
+        let inner = Inner {
+            producers: HashMap::new(),
+            producer_clients: HashMap::new(),
+            consumers: HashMap::new(),
+        };
+        Self { inner: RwLock::new(inner) }
     }
 }
 
@@ -177,6 +185,9 @@ impl<C: ClientConnection> ClientTable<C> {
         let consumers: Vec<ConsumerData> =
             heartbeat.consumer_data_set.into_iter().filter(admit).collect();
         let mut inner = self.inner.write();
+        if !heartbeat.producer_data_set.is_empty() {
+            inner.producer_clients.insert(client_id.clone(), sender.connection.clone());
+        }
         for producer in heartbeat.producer_data_set {
             let channels = inner.producers.entry(producer.group_name).or_default();
             channels.insert(sender.connection.id(), sender.channel(&client_id));
@@ -225,6 +236,10 @@ impl<C: ClientConnection> ClientTable<C> {
             if channels.is_empty() {
                 inner.producers.remove(group);
             }
+            // Clients are members of a group of their own besides those of the application.
+            if !inner.producers.values().any(|channels| channels.contains_key(&connection_id)) {
+                inner.producer_clients.retain(|_, connection| connection.id() != connection_id);
+            }
         }
         if let Some(group) = consumer_group
             && let Some(members) = inner.consumers.get_mut(group)
@@ -257,10 +272,20 @@ impl<C: ClientConnection> ClientTable<C> {
     fn remove(&self, gone: impl Fn(&ClientChannel<C>) -> bool) -> Changes {
         let mut changes = Changes::default();
         let mut inner = self.inner.write();
+        let mut left = BTreeSet::new();
         inner.producers.retain(|_, channels| {
-            channels.retain(|_, channel| !gone(channel));
+            channels.retain(|id, channel| {
+                let gone = gone(channel);
+                if gone {
+                    left.insert(*id);
+                }
+                !gone
+            });
             !channels.is_empty()
         });
+        if !left.is_empty() {
+            inner.producer_clients.retain(|_, connection| !left.contains(&connection.id()));
+        }
         inner.consumers.retain(|group, members| {
             let before = members.channels.len();
             members.channels.retain(|_, channel| !gone(channel));
@@ -293,6 +318,15 @@ impl<C: ClientConnection> ClientTable<C> {
     /// Whether the group has live consumers.
     pub fn is_online(&self, group: &str) -> bool {
         self.inner.read().consumers.contains_key(group)
+    }
+
+    /// Whether the group is online and no longer subscribes to the topic: offsets that it has there
+    /// are left over and no lag.
+    pub fn has_left(&self, group: &str, topic: &str) -> bool {
+        let left = self.with_consumers(group, |members| {
+            !members.subscriptions.is_empty() && !members.subscriptions.contains_key(topic)
+        });
+        left == Some(true)
     }
 
     /// Ids of the group's live consumers, each once, sorted.
@@ -332,6 +366,11 @@ impl<C: ClientConnection> ClientTable<C> {
             .get(group)
             .map(|channels| channels.values().cloned().collect())
             .unwrap_or_default()
+    }
+
+    /// The connection of the live producer of that id, whatever its groups.
+    pub fn producer_connection(&self, client_id: &str) -> Option<Arc<C>> {
+        self.inner.read().producer_clients.get(client_id).cloned()
     }
 
     /// All live producers, by group.

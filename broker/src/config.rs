@@ -120,6 +120,11 @@ rocketmq_protocol::config! {
         pub flush_consumer_offset_interval: i32 = 5_000 => "flushConsumerOffsetInterval", 100..=i32::MAX;
         /// Commits after which the data version of the offsets grows.
         pub consumer_offset_update_version_step: i64 = 500 => "consumerOffsetUpdateVersionStep", 1..=i64::MAX;
+        /// Whether a reply to a message is stored besides being handed to whoever waits for it.
+        pub store_reply_message_enable: bool = true => "storeReplyMessageEnable";
+        /// Whether the broker shares queues out among the members of a group that ask it to; otherwise
+        /// each is given all of them.
+        pub server_load_balancer_enable: bool = true => "serverLoadBalancerEnable";
         /// Whether a reset of offsets is kept by the broker until the next pull.
         pub use_server_side_reset_offset: bool = true => "useServerSideResetOffset";
         /// Whether pulls without a result wait as long as the client allows.

@@ -66,9 +66,12 @@ async fn sample(state: Arc<BrokerState>, health: Arc<BrokerHealth>) {
         interval.tick().await;
         health.loop_turned();
         let monotonic = monotonic_ms();
-        state.runtime_stats.sample(Sample::take(&state.metrics.totals, monotonic), now_ms());
+        let sample = Sample::take(&state.metrics.totals, monotonic);
+        state.runtime_stats.sample(sample, now_ms(), || {
+            state.metrics.user_totals(|topic| state.topics.is_system(topic))
+        });
         if monotonic >= next_rates_ms {
-            state.metrics.sample_rates(monotonic);
+            state.metrics.sample_rates(monotonic, |topic| state.topics.is_system(topic));
             next_rates_ms = monotonic + RATE_INTERVAL_MS;
         }
     }

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod assignment;
 pub mod broker;
 pub mod change_signal;
 pub mod client_table;

@@ -6,20 +6,24 @@
 
 mod collector;
 mod histogram;
-mod rate;
+mod history;
+mod stats;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
+use rocketmq_protocol::names;
 
 pub use collector::registry;
 pub use histogram::Histogram;
-pub use rate::RATE_INTERVAL_MS;
-use rate::Rate;
+use history::History;
+pub use history::{Figures, RATE_INTERVAL_MS, Window};
+pub use stats::{Stats, UserTotals};
+use stats::{broker_counter, group_counter, topic_counter};
 
 /// What kind a message is; a label of the incoming counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,12 +67,18 @@ pub struct TopicIn {
 #[derive(Debug)]
 struct TopicEntry {
     kinds: [Arc<TopicIn>; 3],
-    rate: Rate,
+    /// Sends, of which one may have stored many messages.
+    puts: AtomicU64,
+    history: History<{ topic_counter::COUNT }>,
 }
 
 impl TopicEntry {
     fn new() -> Self {
-        Self { kinds: std::array::from_fn(|_| Arc::new(TopicIn::new())), rate: Rate::default() }
+        Self {
+            kinds: std::array::from_fn(|_| Arc::new(TopicIn::new())),
+            puts: AtomicU64::new(0),
+            history: History::default(),
+        }
     }
 
     fn messages(&self) -> u64 {
@@ -81,7 +91,18 @@ impl TopicEntry {
 pub struct GroupOut {
     messages: AtomicU64,
     bytes: AtomicU64,
-    rate: Rate,
+    /// Pulls that found something.
+    pulls: AtomicU64,
+    /// What they took together.
+    latency_ms: AtomicU64,
+    history: History<{ group_counter::COUNT }>,
+}
+
+/// Messages of one topic that one group sent back.
+#[derive(Debug, Default)]
+struct SentBack {
+    messages: AtomicU64,
+    history: History<1>,
 }
 
 /// Counts since the start, independent of topics.
@@ -109,8 +130,15 @@ type RpcKey = (i32, i32, bool);
 pub struct BrokerMetrics {
     /// Independent of topics.
     pub totals: Totals,
-    incoming: RwLock<HashMap<String, TopicEntry>>,
+    incoming: RwLock<HashMap<String, Arc<TopicEntry>>>,
     outgoing: RwLock<HashMap<String, HashMap<String, Arc<GroupOut>>>>,
+    sent_back: RwLock<HashMap<String, HashMap<String, SentBack>>>,
+    broker_history: History<{ broker_counter::COUNT }>,
+    /// When the next sample of each window is due.
+    next_samples_ms: Mutex<[u64; 3]>,
+    /// Messages of topics and groups that are gone, so that totals never fall.
+    removed_put: AtomicU64,
+    removed_get: AtomicU64,
     rpc: RwLock<HashMap<RpcKey, Arc<Histogram>>>,
     topic_creation: CreationTimes,
     group_creation: CreationTimes,
@@ -143,15 +171,29 @@ impl TopicIn {
 }
 
 impl BrokerMetrics {
-    /// Messages of one topic and kind were stored: how many, and their bytes in the log.
+    /// Messages of one topic and kind were stored one by one: how many, and their bytes in the log.
     pub fn stored(&self, topic: &str, kind: MessageType, messages: usize, bytes: usize) {
+        self.stored_by(topic, kind, messages, messages, bytes);
+    }
+
+    /// So many sends stored messages of one topic and kind: how many, and their bytes in the log.
+    pub fn stored_by(
+        &self,
+        topic: &str,
+        kind: MessageType,
+        puts: usize,
+        messages: usize,
+        bytes: usize,
+    ) {
         let (messages, bytes) = (messages as u64, bytes as u64);
         if messages == 0 {
             return;
         }
         self.totals.put.fetch_add(messages, Relaxed);
         self.totals.put_bytes.fetch_add(bytes, Relaxed);
-        let counters = self.topic_in(topic, kind);
+        let entry = self.topic_in(topic);
+        entry.puts.fetch_add(puts as u64, Relaxed);
+        let counters = &entry.kinds[kind as usize];
         counters.messages.fetch_add(messages, Relaxed);
         counters.bytes.fetch_add(bytes, Relaxed);
         counters.sizes.observe_many(bytes / messages, messages);
@@ -162,8 +204,9 @@ impl BrokerMetrics {
         self.totals.put_failed.fetch_add(messages as u64, Relaxed);
     }
 
-    /// A pull of the group was answered with messages (or with none: a miss).
-    pub fn pulled(&self, group: &str, topic: &str, messages: usize, bytes: usize) {
+    /// A pull of the group was answered with messages (or with none: a miss) after so long, the wait
+    /// for messages left out.
+    pub fn pulled(&self, group: &str, topic: &str, messages: usize, bytes: usize, latency_ms: u64) {
         let (messages, bytes) = (messages as u64, bytes as u64);
         if messages == 0 {
             self.totals.get_miss.fetch_add(1, Relaxed);
@@ -174,6 +217,15 @@ impl BrokerMetrics {
         let counters = self.group_out(group, topic);
         counters.messages.fetch_add(messages, Relaxed);
         counters.bytes.fetch_add(bytes, Relaxed);
+        counters.pulls.fetch_add(1, Relaxed);
+        counters.latency_ms.fetch_add(latency_ms, Relaxed);
+    }
+
+    /// The group sent a message of the topic back.
+    pub fn sent_back(&self, group: &str, topic: &str) {
+        let mut sent_back = self.sent_back.write();
+        let topics = sent_back.entry(group.to_owned()).or_default();
+        topics.entry(topic.to_owned()).or_default().messages.fetch_add(1, Relaxed);
     }
 
     /// Requests of one kind were answered in about the same time; for hot paths once per batch.
@@ -207,7 +259,7 @@ impl BrokerMetrics {
 
     /// Messages that came in for the topic since the start.
     pub fn topic_messages_in(&self, topic: &str) -> u64 {
-        self.incoming.read().get(topic).map_or(0, TopicEntry::messages)
+        self.incoming.read().get(topic).map_or(0, |entry| entry.messages())
     }
 
     /// Messages of the topic that the group was given since the start.
@@ -219,48 +271,58 @@ impl BrokerMetrics {
 
     /// Messages a second that came in for the topic in the last minute.
     pub fn topic_put_tps(&self, topic: &str) -> f64 {
-        self.incoming.read().get(topic).map_or(0.0, |entry| entry.rate.per_second())
+        let incoming = self.incoming.read();
+        incoming.get(topic).map_or(0.0, |entry| {
+            entry.history.figures(Window::Minute, topic_counter::MESSAGES).per_second
+        })
     }
 
     /// Messages a second of the topic that the group was given in the last minute.
     pub fn group_get_tps(&self, group: &str, topic: &str) -> f64 {
         let outgoing = self.outgoing.read();
         let counters = outgoing.get(group).and_then(|topics| topics.get(topic));
-        counters.map_or(0.0, |counters| counters.rate.per_second())
-    }
-
-    /// Takes a sample of every rate; called each [`RATE_INTERVAL_MS`].
-    pub fn sample_rates(&self, monotonic_ms: u64) {
-        for entry in self.incoming.read().values() {
-            entry.rate.sample(monotonic_ms, entry.messages());
-        }
-        for counters in self.outgoing.read().values().flat_map(HashMap::values) {
-            counters.rate.sample(monotonic_ms, counters.messages.load(Relaxed));
-        }
+        counters.map_or(0.0, |counters| {
+            counters.history.figures(Window::Minute, group_counter::MESSAGES).per_second
+        })
     }
 
     /// Forgets the topic's counters.
     pub fn remove_topic(&self, topic: &str) {
-        self.incoming.write().remove(topic);
+        let (mut put, mut get) = (0, 0);
+        if let Some(entry) = self.incoming.write().remove(topic) {
+            put += entry.messages();
+        }
         self.outgoing.write().retain(|_, topics| {
+            if let Some(counters) = topics.remove(topic) {
+                get += counters.messages.load(Relaxed);
+            }
+            !topics.is_empty()
+        });
+        self.sent_back.write().retain(|_, topics| {
             topics.remove(topic);
             !topics.is_empty()
         });
+        if !names::is_system_topic(topic) {
+            self.removed_put.fetch_add(put, Relaxed);
+            self.removed_get.fetch_add(get, Relaxed);
+        }
     }
 
     /// Forgets the group's counters.
     pub fn remove_group(&self, group: &str) {
-        self.outgoing.write().remove(group);
+        let removed = self.outgoing.write().remove(group).unwrap_or_default();
+        let user = removed.iter().filter(|(topic, _)| !names::is_system_topic(topic));
+        let get = user.map(|(_, counters)| counters.messages.load(Relaxed)).sum();
+        self.removed_get.fetch_add(get, Relaxed);
+        self.sent_back.write().remove(group);
     }
 
-    fn topic_in(&self, topic: &str, kind: MessageType) -> Arc<TopicIn> {
-        let index = kind as usize;
+    fn topic_in(&self, topic: &str) -> Arc<TopicEntry> {
         if let Some(entry) = self.incoming.read().get(topic) {
-            return entry.kinds[index].clone();
+            return entry.clone();
         }
         let mut incoming = self.incoming.write();
-        let entry = incoming.entry(topic.to_owned()).or_insert_with(TopicEntry::new);
-        entry.kinds[index].clone()
+        incoming.entry(topic.to_owned()).or_insert_with(|| Arc::new(TopicEntry::new())).clone()
     }
 
     fn group_out(&self, group: &str, topic: &str) -> Arc<GroupOut> {
@@ -283,8 +345,8 @@ mod tests {
         metrics.stored("T", MessageType::Normal, 32, 3_200);
         metrics.stored("T", MessageType::Fifo, 1, 100);
         metrics.stored("T", MessageType::Fifo, 0, 0);
-        metrics.pulled("g", "T", 5, 500);
-        metrics.pulled("g", "T", 0, 0);
+        metrics.pulled("g", "T", 5, 500, 1);
+        metrics.pulled("g", "T", 0, 0, 1);
         assert_eq!(metrics.topic_messages_in("T"), 33);
         assert_eq!(metrics.group_messages_out("g", "T"), 5);
         assert_eq!(metrics.totals.get_miss.load(Relaxed), 1);

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rocketmq_protocol::body::route::TopicRouteData;
 use rocketmq_protocol::body::{RegisterBrokerBody, TopicConfigSerializeWrapper};
 use rocketmq_protocol::code::RequestCode;
+use rocketmq_protocol::header::route::GetRouteinfoByTopicRequest;
 use rocketmq_remoting::call::{CallError, Request};
 use rocketmq_remoting::client::Client;
 use tokio::sync::watch;
@@ -28,6 +30,9 @@ const RETRY_LAST: Duration = Duration::from_secs(10);
 
 /// How often a task looks whether its connection is still there.
 const CONNECTION_CHECK: Duration = Duration::from_secs(1);
+
+/// How long a name server may take to say where a topic is.
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a stopping broker waits for a name server to take note.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -101,6 +106,28 @@ impl Registration {
             }
         }
         true
+    }
+
+    /// Where a topic is, by the first name server that answers.
+    ///
+    /// # Errors
+    /// What the last name server said, or that there is none.
+    pub async fn topic_route(&self, topic: &str) -> Result<TopicRouteData, CallError> {
+        let name_servers = self.name_servers.borrow().clone();
+        let mut failed = CallError::Connect {
+            addr: "a name server".into(),
+            reason: "none is configured (namesrvAddr)".to_owned(),
+        };
+        for addr in name_servers {
+            let header = GetRouteinfoByTopicRequest { topic: topic.into(), ..Default::default() };
+            let request = Request::new(RequestCode::GET_ROUTEINFO_BY_TOPIC).with_header(&header);
+            match self.client.call(&addr, request, ROUTE_TIMEOUT).await {
+                // A refusal is an answer, too: the others would say the same.
+                Ok(answer) => return answer.into_ok()?.json(),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
     }
 
     /// Keeps the broker registered until `stop`, then unregisters it everywhere.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-use crate::metrics::Totals;
+use crate::metrics::{Totals, UserTotals};
 
 pub use table::table;
 
@@ -58,17 +58,13 @@ pub enum Rate {
     GetTransferred,
 }
 
-/// Totals at the last two midnights (UTC).
+/// Totals at the last two midnights (UTC), without RocketMQ's own topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mornings {
-    /// Messages stored before yesterday's midnight.
-    pub put_yesterday: u64,
-    /// Messages stored before today's midnight.
-    pub put_today: u64,
-    /// Messages handed out before yesterday's midnight.
-    pub get_yesterday: u64,
-    /// Messages handed out before today's midnight.
-    pub get_today: u64,
+    /// Before yesterday.
+    pub yesterday: UserTotals,
+    /// Before today.
+    pub today: UserTotals,
 }
 
 #[derive(Debug, Default)]
@@ -83,17 +79,17 @@ struct Inner {
 pub struct RuntimeStats(Mutex<Inner>);
 
 impl RuntimeStats {
-    /// Adds a sample; called once a second.
-    pub fn sample(&self, sample: Sample, wall_clock_ms: i64) {
+    /// Adds a sample; called once a second. `user_totals` is asked at midnight alone.
+    pub fn sample(
+        &self,
+        sample: Sample,
+        wall_clock_ms: i64,
+        user_totals: impl FnOnce() -> UserTotals,
+    ) {
         let mut inner = self.0.lock();
         let day = wall_clock_ms.div_euclid(DAY_MS);
         if inner.day.is_some_and(|last| last != day) {
-            inner.mornings = Mornings {
-                put_yesterday: inner.mornings.put_today,
-                put_today: sample.put,
-                get_yesterday: inner.mornings.get_today,
-                get_today: sample.transferred,
-            };
+            inner.mornings = Mornings { yesterday: inner.mornings.today, today: user_totals() };
         }
         inner.day = Some(day);
         inner.samples.push_back(sample);
@@ -145,11 +141,11 @@ mod tests {
         let stats = RuntimeStats::default();
         assert_eq!(stats.rates(Rate::Put), "0.0  ");
         for second in 0..=10 {
-            stats.sample(sample(second, second * 100), 0);
+            stats.sample(sample(second, second * 100), 0, UserTotals::default);
         }
         assert_eq!(stats.rates(Rate::Put), "100.0  ");
         for second in 11..=700 {
-            stats.sample(sample(second, 1_000), 0);
+            stats.sample(sample(second, 1_000), 0, UserTotals::default);
         }
         assert_eq!(stats.rates(Rate::Put), "0.0 0.0 0.0");
         assert_eq!(stats.0.lock().samples.len(), SAMPLES_MAX);
@@ -159,11 +155,13 @@ mod tests {
     #[test]
     fn midnight_moves_the_totals() {
         let stats = RuntimeStats::default();
-        stats.sample(sample(0, 5), DAY_MS - 1);
+        let total = |put| move || UserTotals { put, get: 2 * put };
+        stats.sample(sample(0, 5), DAY_MS - 1, total(5));
         assert_eq!(stats.mornings(), Mornings::default());
-        stats.sample(sample(1, 7), DAY_MS);
-        stats.sample(sample(2, 9), 2 * DAY_MS);
+        stats.sample(sample(1, 7), DAY_MS, total(7));
+        stats.sample(sample(2, 9), 2 * DAY_MS, total(9));
         let mornings = stats.mornings();
-        assert_eq!((mornings.put_yesterday, mornings.put_today), (7, 9));
+        assert_eq!((mornings.yesterday.put, mornings.today.put), (7, 9));
+        assert_eq!((mornings.yesterday.get, mornings.today.get), (14, 18));
     }
 }

@@ -15,6 +15,7 @@ use rocketmq_protocol::message::id::UniqueKeyMaker;
 use rocketmq_store::Store;
 use tracing::warn;
 
+use crate::assignment::Assignments;
 use crate::client_table::ClientTable;
 use crate::config::BrokerConfig;
 use crate::delay::DelayProgress;
@@ -48,6 +49,8 @@ pub struct BrokerState {
     pub delays: DelayProgress,
     /// Committed offsets of consumer groups.
     pub offsets: ConsumerOffsets,
+    /// How groups consume, and the routes by which queues are shared out.
+    pub assignments: Assignments,
     /// Live producers and consumers and their connections.
     pub clients: ClientTable,
     /// Queue locks of ordered consumption.

@@ -510,3 +510,23 @@ fn garbage_closes_its_own_connection_only() {
     assert!(bad.is_closed_within(Duration::from_secs(5)));
     good.route("T").ok();
 }
+
+/// The table of requests in docs/compatibility.md says what is served; the broker has the same test.
+#[test]
+fn every_request_is_documented_as_it_is_answered() {
+    let server = Server::start(&[]);
+    let mut raw = server.connect();
+    let text = include_str!("../../docs/compatibility.md");
+    let mut seen = 0;
+    for line in text.lines() {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let [code, name, to, state] = *cells else { continue };
+        let Ok(code) = code.parse() else { continue };
+        let answer = raw.call(RequestCode(code), &[], b"");
+        let is_answered = answer.code != ResponseCode::REQUEST_CODE_NOT_SUPPORTED;
+        let is_documented = to == "name server" && state == "served";
+        assert_eq!(is_answered, is_documented, "{name}: {state}, answered {answer:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, RequestCode::ALL.len(), "every request is in the table");
+}

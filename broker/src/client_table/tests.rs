@@ -173,3 +173,31 @@ fn producers_come_and_go() {
     table.connection_closed(1);
     assert!(table.all_producers().is_empty());
 }
+
+fn producer(client_id: &str, groups: &[&str]) -> HeartbeatData {
+    let producer_data_set =
+        groups.iter().map(|group| ProducerData { group_name: (*group).to_owned() }).collect();
+    HeartbeatData { client_id: client_id.to_owned(), producer_data_set, ..HeartbeatData::default() }
+}
+
+#[test]
+fn a_producer_is_found_by_its_id_until_it_left_its_last_group() {
+    let table = ClientTable::default();
+    let (old, new) = (Client::new(1), Client::new(2));
+    old.beat(&table, producer("c", &["a", "b"]), 0);
+    let found = |id: &str| table.producer_connection(id).map(|connection| connection.id);
+    assert_eq!((found("c"), found("d")), (Some(1), None));
+    table.unregister(1, Some("a"), None);
+    assert_eq!(found("c"), Some(1), "it is still in b");
+    // It came back over another connection, and then the first one ends.
+    new.beat(&table, producer("c", &["a", "b"]), 5);
+    table.connection_closed(1);
+    assert_eq!(found("c"), Some(2));
+    table.unregister(2, Some("a"), None);
+    table.unregister(2, Some("b"), None);
+    assert_eq!(found("c"), None);
+    new.beat(&table, producer("c", &["a"]), 10);
+    table.expire(1_000, 100);
+    assert_eq!(found("c"), None);
+    assert!(table.inner.read().producer_clients.is_empty());
+}

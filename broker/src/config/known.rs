@@ -59,8 +59,8 @@ const CONSUME: &str = "
     disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     maxErrorRateOfBloomFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
     filterSupportRetry enableCalcFilterBitMap lockInStrictMode subscriptionExpiredTimeout
-    storeReplyMessageEnable useStaticSubscription enableRegisterProducer
-    serverLoadBalancerEnable defaultMessageRequestMode defaultPopShareQueueNum
+    useStaticSubscription enableRegisterProducer
+    defaultMessageRequestMode defaultPopShareQueueNum
     loadBalancePollNameServerInterval recallMessageEnable allowRecallWhenBrokerNotWriteable
     transferMsgByHeap cleanOfflineBrokerInterval forwardTimeout coldCtrStrategyEnable
     usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold enableLmqStats

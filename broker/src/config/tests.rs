@@ -91,3 +91,38 @@ fn the_black_list_holds() {
     assert!(config.is_black_listed("brokerConfigPath"));
     assert!(!config.is_black_listed("traceOn"));
 }
+
+/// Keys that a part of docs/configuration.md names: the first cell of each row, or each word in
+/// back quotes of the lists.
+fn documented(part: &str) -> std::collections::BTreeSet<&str> {
+    let page = include_str!("../../../docs/configuration.md");
+    let (with, without) = page.split_once("## Keys without an effect").expect("two parts");
+    let keys = |line: &'static str| line.split('`').skip(1).step_by(2);
+    match part {
+        "with" => {
+            let rows = with.lines().filter(|line| line.starts_with("| `"));
+            rows.filter_map(|row| keys(row).next()).collect()
+        }
+        _ => {
+            let lists = without.rsplit_once("|\n").expect("a table").1;
+            lists.split('`').skip(1).step_by(2).collect()
+        }
+    }
+}
+
+#[test]
+fn every_key_is_documented_with_its_default() {
+    let expected: std::collections::BTreeSet<&str> = BrokerConfig::KEYS.iter().copied().collect();
+    assert_eq!(documented("with"), expected, "bring docs/configuration.md up to date");
+    let expected: std::collections::BTreeSet<&str> = known_without_effect().collect();
+    assert_eq!(documented("without"), expected, "bring docs/configuration.md up to date");
+    let page = include_str!("../../../docs/configuration.md");
+    for (key, value) in BrokerConfig::default().to_properties() {
+        if key == "brokerName" {
+            continue;
+        }
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
+        let cell = row.and_then(|row| row.split('|').nth(2)).expect("a default").trim();
+        assert_eq!(cell.trim_matches('`'), value, "default of {key}");
+    }
+}

@@ -9,6 +9,7 @@ use rocketmq_protocol::body::consume::{
     Connection as ConnectionInfo, ConsumerConnection, ConsumerIdList, ProducerConnection,
     ProducerInfo, ProducerTableInfo,
 };
+use rocketmq_protocol::body::group::QuerySubscriptionResponseBody;
 use rocketmq_protocol::body::heartbeat::{CheckClientRequestBody, ConsumerData, HeartbeatData};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::fastjson;
@@ -18,6 +19,7 @@ use rocketmq_protocol::header::client::{
     GetProducerConnectionListRequest, HeartBeatResponse, NotifyConsumerIdsChangedRequest,
     UnregisterClientRequest,
 };
+use rocketmq_protocol::header::group::QuerySubscriptionByConsumerRequest;
 use rocketmq_protocol::names;
 use rocketmq_protocol::response::Response;
 use rocketmq_protocol::subscription::{MessageModel, SubscriptionData};
@@ -192,6 +194,22 @@ pub fn get_consumer_connection_list(
             Response::error(ResponseCode::CONSUMER_NOT_ONLINE, remark)
         }
     }
+}
+
+/// QUERY_SUBSCRIPTION_BY_CONSUMER: what a group subscribes to of a topic; nothing if it is offline.
+pub fn query_subscription_by_consumer(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+) -> Response {
+    let request: QuerySubscriptionByConsumerRequest<'_> = header!(frame);
+    let (group, topic) = (request.group, request.topic.unwrap_or_default());
+    let found = state.clients.subscription(&group, &topic).and_then(|found| found.subscription);
+    Response::ok().with_json(&QuerySubscriptionResponseBody {
+        group: group.into_owned(),
+        subscription_data: found.map(|registered| registered.data.clone()),
+        topic: topic.into_owned(),
+    })
 }
 
 /// GET_PRODUCER_CONNECTION_LIST: the group's live producers.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketmq_protocol::body::SubscriptionGroupConfig;
-use rocketmq_protocol::body::group::SubscriptionGroupList;
+use rocketmq_protocol::body::group::{GroupForbidden, SubscriptionGroupList};
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::fastjson;
 use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::header::group::{
     DeleteSubscriptionGroupRequest, GetSubscriptionGroupConfigRequest,
+    UpdateAndGetGroupForbiddenRequest,
 };
 use rocketmq_protocol::names;
 use rocketmq_protocol::response::Response;
@@ -83,6 +84,27 @@ pub fn delete_group(
     state.locks.remove_group(group);
     state.metrics.remove_group(group);
     Response::ok()
+}
+
+/// UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic, after setting it if the request
+/// says so.
+pub fn update_and_get_group_forbidden(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+) -> Response {
+    let request: UpdateAndGetGroupForbiddenRequest<'_> = header!(frame);
+    let (group, topic) = (&*request.group, &*request.topic);
+    if let Some(readable) = request.readable
+        && let Err(error) = state.groups.forbid_read(group, topic, !readable)
+    {
+        return Response::error(ResponseCode::SYSTEM_ERROR, error.to_string());
+    }
+    Response::ok().with_json(&GroupForbidden {
+        group: group.to_owned(),
+        readable: !state.groups.is_read_forbidden(group, topic),
+        topic: topic.to_owned(),
+    })
 }
 
 /// GET_ALL_SUBSCRIPTIONGROUP_CONFIG: the whole table, as in the file.

@@ -3,8 +3,10 @@
 //! Sends and pulls, offsets, locks and consumer lists run inline on the connection's I/O thread: they
 //! touch memory only. Everything else (administration, heart-beats that may create a group, reads of
 //! old messages) leaves the loop for a blocking thread, so that it cannot hold up messages; see
-//! `lanes`.
+//! `lanes`. What a client has to answer first is prepared there too and then waits without a
+//! thread; see [`relay`].
 
+pub mod assignment;
 pub mod client;
 pub mod config;
 pub mod group;
@@ -13,6 +15,9 @@ pub mod lock;
 pub mod message;
 pub mod offset;
 pub mod pull;
+pub mod queue;
+pub mod relay;
+pub mod reset;
 pub mod retention;
 pub mod retry;
 pub mod send;
@@ -31,10 +36,20 @@ use rocketmq_remoting::{Connection, Output, Service};
 
 use crate::state::BrokerState;
 use lanes::Lanes;
+use relay::Later;
 use send::SendBatch;
 
 /// A handler of one request code.
 type Handler = fn(&Arc<BrokerState>, &Arc<Connection>, &Frame<'_>) -> Response;
+
+/// A handler whose answer depends on a client.
+type LaterHandler = fn(&Arc<BrokerState>, &Arc<Connection>, &Frame<'_>) -> Later;
+
+/// What is done with a request beside the connection's loop.
+enum Elsewhere {
+    Answer(Handler),
+    Wait(LaterHandler),
+}
 
 /// What a broker does with requests.
 pub struct BrokerService {
@@ -73,26 +88,25 @@ impl BrokerService {
                 let remark = "lite pull is forbidden here (litePullMessageEnable=false)";
                 out.reply_error(frame.ticket(), ResponseCode::NO_PERMISSION, remark);
             }
-            code => match (quick_handler(code), slow_handler(code), later_work(code)) {
+            code => match (quick_handler(code), elsewhere(code), refusal(code)) {
                 (Some(handler), ..) => {
                     let began = Instant::now();
                     let response = handler(&self.state, conn, frame);
                     self.state.metrics.answered(code, response.code, false, began, 1);
                     out.reply(frame.ticket(), &response);
                 }
-                (_, Some(handler), _) => self.run_elsewhere(handler, conn, frame),
-                (.., Some(what)) => {
+                (_, Some(work), _) => self.run_elsewhere(work, conn, frame),
+                (.., Some((answer, what))) => {
                     let remark =
                         format!("request {code} is not supported by this broker version: {what}");
-                    let code = ResponseCode::REQUEST_CODE_NOT_SUPPORTED;
-                    out.reply_error(frame.ticket(), code, &remark);
+                    out.reply_error(frame.ticket(), answer, &remark);
                 }
                 _ => out.reply_unsupported(frame.ticket()),
             },
         }
     }
 
-    fn run_elsewhere(&self, handler: Handler, conn: &Arc<Connection>, frame: &Frame<'_>) {
+    fn run_elsewhere(&self, work: Elsewhere, conn: &Arc<Connection>, frame: &Frame<'_>) {
         let mut copy = BytesMut::new();
         frame::encode(
             &mut copy,
@@ -110,7 +124,20 @@ impl BrokerService {
         let job = Box::new(move || {
             let conn = in_flight.connection();
             let response = match Frame::decode(copy.get(LENGTH_BYTES..).unwrap_or_default()) {
-                Ok(frame) => handler(&state, conn, &frame),
+                Ok(frame) => match work {
+                    Elsewhere::Answer(handler) => handler(&state, conn, &frame),
+                    Elsewhere::Wait(handler) => {
+                        let later = handler(&state, conn, &frame);
+                        let runtime = state.runtime.clone();
+                        // It ends with the client's answer, its time-out, or its connection.
+                        runtime.spawn(async move {
+                            let response = later.await;
+                            state.metrics.answered(code, response.code, false, began, 1);
+                            in_flight.connection().reply(ticket, &response);
+                        });
+                        return;
+                    }
+                },
                 Err(error) => Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()),
             };
             // With the time that the request waited for a thread.
@@ -152,6 +179,28 @@ fn quick_handler(code: RequestCode) -> Option<Handler> {
     })
 }
 
+/// What is done beside the connection's loop.
+fn elsewhere(code: RequestCode) -> Option<Elsewhere> {
+    let answer = slow_handler(code).map(Elsewhere::Answer);
+    answer.or_else(|| later_handler(code).map(Elsewhere::Wait))
+}
+
+/// Handlers that wait for a client or a name server.
+fn later_handler(code: RequestCode) -> Option<LaterHandler> {
+    Some(match code {
+        RequestCode::SEND_REPLY_MESSAGE | RequestCode::SEND_REPLY_MESSAGE_V2 => {
+            send::reply::send_reply_message
+        }
+        RequestCode::QUERY_ASSIGNMENT => assignment::query_assignment,
+        RequestCode::GET_CONSUMER_RUNNING_INFO => relay::get_consumer_running_info,
+        RequestCode::CONSUME_MESSAGE_DIRECTLY => relay::consume_message_directly,
+        RequestCode::INVOKE_BROKER_TO_GET_CONSUMER_STATUS => {
+            relay::invoke_broker_to_get_consumer_status
+        }
+        _ => return None,
+    })
+}
+
 /// Handlers that may write a file, read cold pages, or walk a table.
 fn slow_handler(code: RequestCode) -> Option<Handler> {
     Some(match code {
@@ -162,11 +211,14 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::GET_CONSUMER_CONNECTION_LIST => client::get_consumer_connection_list,
         RequestCode::GET_PRODUCER_CONNECTION_LIST => client::get_producer_connection_list,
         RequestCode::GET_ALL_PRODUCER_INFO => client::get_all_producer_info,
+        RequestCode::QUERY_SUBSCRIPTION_BY_CONSUMER => client::query_subscription_by_consumer,
         RequestCode::GET_EARLIEST_MSG_STORETIME => offset::get_earliest_msg_storetime,
         RequestCode::SEARCH_OFFSET_BY_TIMESTAMP => offset::search_offset_by_timestamp,
         RequestCode::GET_ALL_CONSUMER_OFFSET => offset::get_all_consumer_offset,
+        RequestCode::CLONE_GROUP_OFFSET => offset::clone_group_offset,
+        RequestCode::QUERY_CORRECTION_OFFSET => offset::query_correction_offset,
         RequestCode::GET_ALL_DELAY_OFFSET => offset::get_all_delay_offset,
-        RequestCode::INVOKE_BROKER_TO_RESET_OFFSET => offset::invoke_broker_to_reset_offset,
+        RequestCode::INVOKE_BROKER_TO_RESET_OFFSET => reset::invoke_broker_to_reset_offset,
         RequestCode::UPDATE_AND_CREATE_TOPIC => topic::update_and_create_topic,
         RequestCode::UPDATE_AND_CREATE_TOPIC_LIST => topic::update_and_create_topic_list,
         RequestCode::DELETE_TOPIC_IN_BROKER => topic::delete_topic_in_broker,
@@ -180,12 +232,19 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::DELETE_SUBSCRIPTIONGROUP => group::delete_group,
         RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => group::get_all_groups,
         RequestCode::GET_SUBSCRIPTIONGROUP_CONFIG => group::get_group,
+        RequestCode::UPDATE_AND_GET_GROUP_FORBIDDEN => group::update_and_get_group_forbidden,
+        RequestCode::SET_MESSAGE_REQUEST_MODE => assignment::set_message_request_mode,
+        RequestCode::GET_ALL_MESSAGE_REQUEST_MODE => assignment::get_all_message_request_mode,
         RequestCode::GET_BROKER_CONFIG => config::get_broker_config,
         RequestCode::UPDATE_BROKER_CONFIG => config::update_broker_config,
         RequestCode::VIEW_MESSAGE_BY_ID => message::view_message_by_id,
         RequestCode::QUERY_MESSAGE => message::query_message,
         RequestCode::GET_BROKER_RUNTIME_INFO => stats::get_broker_runtime_info,
         RequestCode::GET_CONSUME_STATS => stats::get_consume_stats,
+        RequestCode::GET_BROKER_HA_STATUS => stats::get_broker_ha_status,
+        RequestCode::GET_BROKER_CONSUME_STATS => stats::get_broker_consume_stats,
+        RequestCode::VIEW_BROKER_STATS_DATA => stats::view_broker_stats_data,
+        RequestCode::QUERY_CONSUME_QUEUE => queue::query_consume_queue,
         RequestCode::GET_TOPIC_STATS_INFO => stats::get_topic_stats_info,
         RequestCode::QUERY_TOPIC_CONSUME_BY_WHO => stats::query_topic_consume_by_who,
         RequestCode::QUERY_TOPICS_BY_CONSUMER => stats::query_topics_by_consumer,
@@ -197,14 +256,39 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
     })
 }
 
+/// How a request is answered that RocketMQ has and this broker refuses: with the code of a Java
+/// broker on which the feature is off, if that is an error, else REQUEST_CODE_NOT_SUPPORTED.
+fn refusal(code: RequestCode) -> Option<(ResponseCode, &'static str)> {
+    let off = match code {
+        RequestCode::GET_BROKER_EPOCH_CACHE | RequestCode::NOTIFY_BROKER_ROLE_CHANGED => {
+            "it is not in controller mode"
+        }
+        RequestCode::GET_TIMER_CHECK_POINT | RequestCode::GET_TIMER_METRICS => {
+            "it has no timed messages"
+        }
+        RequestCode::AUTH_CREATE_USER
+        | RequestCode::AUTH_UPDATE_USER
+        | RequestCode::AUTH_DELETE_USER
+        | RequestCode::AUTH_GET_USER
+        | RequestCode::AUTH_LIST_USER
+        | RequestCode::AUTH_CREATE_ACL
+        | RequestCode::AUTH_UPDATE_ACL
+        | RequestCode::AUTH_DELETE_ACL
+        | RequestCode::AUTH_GET_ACL
+        | RequestCode::AUTH_LIST_ACL => "it has no access control",
+        _ => {
+            let what = later_work(code)?;
+            return Some((ResponseCode::REQUEST_CODE_NOT_SUPPORTED, what));
+        }
+    };
+    Some((ResponseCode::SYSTEM_ERROR, off))
+}
+
 /// What a client asks for when it sends a request that RocketMQ has and this broker does not have
 /// yet; the answer says so.
 fn later_work(code: RequestCode) -> Option<&'static str> {
     Some(match code {
         RequestCode::END_TRANSACTION => "it has no transactions",
-        RequestCode::SEND_REPLY_MESSAGE | RequestCode::SEND_REPLY_MESSAGE_V2 => {
-            "it has no request-reply"
-        }
         RequestCode::POP_MESSAGE
         | RequestCode::ACK_MESSAGE
         | RequestCode::BATCH_ACK_MESSAGE
@@ -212,13 +296,75 @@ fn later_work(code: RequestCode) -> Option<&'static str> {
         | RequestCode::CHANGE_MESSAGE_INVISIBLETIME
         | RequestCode::NOTIFICATION
         | RequestCode::POLLING_INFO
-        | RequestCode::SET_MESSAGE_REQUEST_MODE => {
-            "it has no POP consumption; use a pull or push consumer"
-        }
+        | RequestCode::POP_ROLLBACK => "it has no POP consumption; use a pull or push consumer",
         RequestCode::RECALL_MESSAGE => "it has no timed messages",
-        RequestCode::GET_BROKER_HA_STATUS
-        | RequestCode::EXCHANGE_BROKER_HA_INFO
-        | RequestCode::GET_BROKER_EPOCH_CACHE => "it has no replication",
+        RequestCode::RESUME_CHECK_HALF_MESSAGE => "it has no transactions",
+        RequestCode::EXCHANGE_BROKER_HA_INFO
+        | RequestCode::RESET_MASTER_FLUSH_OFFSET
+        | RequestCode::NOTIFY_MIN_BROKER_ID_CHANGE => "it has no replication",
+        RequestCode::UPDATE_AND_CREATE_STATIC_TOPIC => {
+            "it has no static topics; make an ordinary one with UPDATE_AND_CREATE_TOPIC"
+        }
+        RequestCode::UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+        | RequestCode::REMOVE_COLD_DATA_FLOW_CTR_CONFIG
+        | RequestCode::GET_COLD_DATA_FLOW_CTR_INFO => {
+            "it does not limit reads of cold data; they run beside the I/O threads"
+        }
+        RequestCode::SET_COMMITLOG_READ_MODE => {
+            "it leaves read-ahead of the commit log to the operating system"
+        }
+        RequestCode::CHECK_ROCKSDB_CQ_WRITE_PROGRESS
+        | RequestCode::EXPORT_ROCKSDB_CONFIG_TO_JSON => "it has no RocksDB store",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those that `route` names itself.
+    const INLINE: [RequestCode; 5] = [
+        RequestCode::SEND_MESSAGE,
+        RequestCode::SEND_MESSAGE_V2,
+        RequestCode::SEND_BATCH_MESSAGE,
+        RequestCode::PULL_MESSAGE,
+        RequestCode::LITE_PULL_MESSAGE,
+    ];
+
+    /// Rows of the table of requests: code, name, to whom, state.
+    fn documented() -> Vec<(i32, &'static str, &'static str, &'static str)> {
+        let text = include_str!("../../../docs/compatibility.md");
+        let rows = text.lines().filter_map(|line| {
+            let cells: Vec<&str> =
+                line.trim().trim_matches('|').split('|').map(str::trim).collect();
+            match *cells {
+                [code, name, to, state] => Some((code.parse().ok()?, name, to, state)),
+                _ => None,
+            }
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn every_request_is_documented_as_it_is_routed() {
+        let rows = documented();
+        let codes: Vec<RequestCode> = rows.iter().map(|row| RequestCode(row.0)).collect();
+        assert_eq!(codes, RequestCode::ALL, "the table has every code once, in order");
+        for (code, name, to, state) in rows {
+            let code = RequestCode(code);
+            assert_eq!(code.name(), Some(name));
+            let is_served = INLINE.contains(&code)
+                || quick_handler(code).is_some()
+                || elsewhere(code).is_some();
+            let routed = match (is_served, refusal(code).is_some()) {
+                (true, false) => "served",
+                (false, true) => "refused",
+                (false, false) => "unknown",
+                (true, true) => panic!("{code} is served and refused"),
+            };
+            let documented = if to == "broker" { state } else { "unknown" };
+            assert!(documented.starts_with(routed), "{code} is {routed}, documented is {state}");
+        }
+    }
 }

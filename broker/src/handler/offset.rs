@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rocketmq_protocol::body::MessageQueue;
-use rocketmq_protocol::body::offset::ResetOffsetBody;
+use rocketmq_protocol::body::offset::QueryCorrectionOffsetBody;
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::header::offset::{
-    GetEarliestMsgStoretimeRequest, GetEarliestMsgStoretimeResponse, GetMaxOffsetRequest,
-    GetMaxOffsetResponse, GetMinOffsetRequest, GetMinOffsetResponse,
-    InvokeBrokerToResetOffsetRequest, QueryConsumerOffsetRequest, QueryConsumerOffsetResponse,
+    CloneGroupOffsetRequest, GetEarliestMsgStoretimeRequest, GetEarliestMsgStoretimeResponse,
+    GetMaxOffsetRequest, GetMaxOffsetResponse, GetMinOffsetRequest, GetMinOffsetResponse,
+    QueryConsumerOffsetRequest, QueryConsumerOffsetResponse, QueryCorrectionOffsetRequest,
     SearchOffsetByTimestampRequest, SearchOffsetByTimestampResponse, UpdateConsumerOffsetRequest,
 };
 use rocketmq_protocol::response::Response;
@@ -154,75 +153,60 @@ pub fn get_all_delay_offset(
     Response::ok().with_json(&state.delays.table())
 }
 
-/// INVOKE_BROKER_TO_RESET_OFFSET: moves a group in a topic to a time or an offset. The broker
-/// keeps the new offset until the group's next pull (`useServerSideResetOffset`), so the group may
-/// be online or not.
-pub fn invoke_broker_to_reset_offset(
+/// CLONE_GROUP_OFFSET: lets one group go on where another stands, in a topic or in all of them.
+pub fn clone_group_offset(
     state: &Arc<BrokerState>,
     _conn: &Arc<Connection>,
     frame: &Frame<'_>,
 ) -> Response {
-    let request: InvokeBrokerToResetOffsetRequest<'_> = header!(frame);
-    let config = state.config.load();
-    if !config.use_server_side_reset_offset {
-        let remark = "resetting offsets through online consumers is not supported by this broker \
-                      version; set useServerSideResetOffset=true";
-        return Response::error(ResponseCode::SYSTEM_ERROR, remark);
-    }
-    let (group, topic) = (&*request.group, &*request.topic);
-    let Some(topic_config) = state.topics.get(topic) else {
-        let remark = format!("Topic {topic} not exist!");
-        return Response::error(ResponseCode::TOPIC_NOT_EXIST, remark);
+    let request: CloneGroupOffsetRequest<'_> = header!(frame);
+    let (from, to) = (&*request.src_group, &*request.dest_group);
+    let topics = match request.topic.as_deref().map(str::trim).filter(|topic| !topic.is_empty()) {
+        Some(topic) => vec![topic.to_owned()],
+        None => state.offsets.topics_of(from),
     };
-    if state.groups.get(group).is_none() {
-        let remark = format!("Group {group} not exist!");
-        return Response::error(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark);
+    for topic in &topics {
+        let left = !request.offline && state.clients.has_left(from, topic);
+        if state.topics.contains(topic) && !left {
+            state.offsets.clone_topic(from, to, topic);
+        }
     }
-    let queues = if request.queue_id >= 0 {
-        request.queue_id..request.queue_id.saturating_add(1)
-    } else {
-        0..topic_config.read_queue_nums
-    };
-    if queues.end > topic_config.read_queue_nums.max(topic_config.write_queue_nums) {
-        let remark = format!("topic {topic} has no queue {}", request.queue_id);
-        return Response::error(ResponseCode::INVALID_PARAMETER, remark);
-    }
-    let mut offset_table = BTreeMap::new();
-    for queue_id in queues {
-        let (min, max) = queue_range(state, topic, queue_id);
-        let offset = match request.offset.filter(|offset| request.queue_id >= 0 && *offset >= 0) {
-            Some(offset) if (min..=max + 1).contains(&offset) => offset,
-            Some(offset) => {
-                let remark = format!(
-                    "offset {offset} of queue {queue_id} of topic {topic} is out of range, \
-                     allowed is {min} to {}",
-                    max + 1
-                );
-                return Response::error(ResponseCode::SYSTEM_ERROR, remark);
+    info!(from, to, ?topics, "consumer offsets cloned");
+    Response::ok()
+}
+
+/// QUERY_CORRECTION_OFFSET: the least offset that any group has in each queue of a topic, or the
+/// greatest number there is where the group that is compared with is behind all others.
+pub fn query_correction_offset(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+) -> Response {
+    let request: QueryCorrectionOffsetRequest<'_> = header!(frame);
+    let topic = &*request.topic;
+    let left_out: Vec<&str> =
+        request.filter_groups.as_deref().unwrap_or_default().split(',').collect();
+    let mut correction_offsets = BTreeMap::new();
+    for group in state.offsets.groups_of(topic) {
+        if left_out.contains(&group.as_str()) {
+            continue;
+        }
+        for (queue_id, offset) in state.offsets.of_topic(&group, topic) {
+            // What lies in front of the queue is no place to go on from.
+            if offset >= state.store.min_queue_offset(topic, queue_id) {
+                let least = correction_offsets.entry(queue_id).or_insert(offset);
+                *least = offset.min(*least);
             }
-            None if request.timestamp < 0 => max,
-            None => {
-                let (store, time) = (&state.store, request.timestamp);
-                match store.queue_offset_by_time(topic, queue_id, time, Boundary::Lower) {
-                    Ok(offset) => offset,
-                    Err(error) => {
-                        return Response::error(ResponseCode::SYSTEM_ERROR, error.to_string());
-                    }
-                }
-            }
-        };
-        let queue = MessageQueue {
-            topic: topic.to_owned(),
-            broker_name: config.broker_name.clone(),
-            queue_id,
-        };
-        offset_table.insert(queue, offset);
+        }
     }
-    for (queue, offset) in &offset_table {
-        state.offsets.reset(group, topic, queue.queue_id, *offset);
+    for (queue_id, offset) in state.offsets.of_topic(&request.compare_group, topic) {
+        if let Some(least) = correction_offsets.get_mut(&queue_id)
+            && *least > offset
+        {
+            *least = i64::MAX;
+        }
     }
-    info!(group, topic, queues = offset_table.len(), "consumer offsets reset");
-    Response::ok().with_json(&ResetOffsetBody { offset_table })
+    Response::ok().with_json(&QueryCorrectionOffsetBody { correction_offsets })
 }
 
 /// Whether the queue's first message is near enough to the end of the log to be in memory.
@@ -235,10 +219,4 @@ fn is_first_in_memory(state: &BrokerState, topic: &str, queue_id: i32) -> bool {
             false
         }
     }
-}
-
-/// First offset and next offset of a queue.
-fn queue_range(state: &BrokerState, topic: &str, queue_id: i32) -> (i64, i64) {
-    let min = state.store.min_queue_offset(topic, queue_id).max(0);
-    (min, state.store.max_queue_offset(topic, queue_id).max(min))
 }

@@ -30,6 +30,7 @@ enum Forbidden {
     Group = 2,
     Topic = 3,
     Broadcast = 4,
+    Subscription = 5,
 }
 
 /// A checked pull, ready to read.
@@ -207,6 +208,10 @@ fn filter_of(
         let remark = format!("the consumer group[{group}] can not consume by broadcast way");
         return Err(Refusal::forbidden(Forbidden::Broadcast, remark));
     }
+    if state.groups.is_read_forbidden(group, topic) {
+        let remark = format!("the consumer group[{group}] is forbidden for topic[{topic}]");
+        return Err(Refusal::forbidden(Forbidden::Subscription, remark));
+    }
     let Some(subscription) = subscription else {
         let remark =
             format!("the consumer's subscription not exist, group: {group}, topic: {topic}");
@@ -304,7 +309,10 @@ impl Pull<'_> {
             max_offset: result.max_offset,
             ..self.response(result.suggest_slave)
         };
-        state.metrics.pulled(self.group, self.topic, result.message_count, result.bytes);
+        // What a waiting pull took is mostly its wait.
+        let took = if self.was_held { Duration::ZERO } else { self.began.elapsed() };
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        state.metrics.pulled(self.group, self.topic, result.message_count, result.bytes, took_ms);
         let remark = Some(result.status.name());
         if code == ResponseCode::SUCCESS {
             state.offsets.pulled(self.group, self.topic, self.queue_id, result.next_begin_offset);

@@ -127,7 +127,13 @@ pub fn consumer_send_msg_back(
         (false, level) => level,
     };
     let queue_id = rand::random_range(0..topic.write_queue_nums.max(1));
-    store_copy(state, &record, &topic, queue_id, level)
+    let response = store_copy(state, &record, &topic, queue_id, level);
+    if response.code == ResponseCode::SUCCESS {
+        // Under the topic that the application knows.
+        let first_topic = properties::find(record.properties, name::RETRY_TOPIC);
+        state.metrics.sent_back(group_name, first_topic.unwrap_or(record.topic));
+    }
+    response
 }
 
 /// Appends a copy of `record` under `topic`, delayed by `level`.

@@ -1,24 +1,30 @@
 //! Figures for people and their tools: of the broker, of topics, of groups (AdminBrokerProcessor).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rocketmq_protocol::body::consume::{
-    ConsumeStats, OffsetWrapper, QueryConsumeTimeSpanBody, QueueTimeSpan,
+    BrokerStatsData, BrokerStatsItem, ConsumeStats, ConsumeStatsList, OffsetWrapper,
+    QueryConsumeTimeSpanBody, QueueTimeSpan,
 };
 use rocketmq_protocol::body::group::GroupList;
+use rocketmq_protocol::body::replication::{HaClientRuntimeInfo, HaRuntimeInfo};
 use rocketmq_protocol::body::route::TopicList;
 use rocketmq_protocol::body::topic::{TopicOffset, TopicStatsTable};
-use rocketmq_protocol::body::{KVTable, MessageQueue};
+use rocketmq_protocol::body::{KVTable, MessageQueue, TopicConfig};
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::header::group::QueryTopicsByConsumerRequest;
-use rocketmq_protocol::header::stats::{GetConsumeStatsRequest, QueryConsumeTimeSpanRequest};
+use rocketmq_protocol::header::stats::{
+    GetBrokerConsumeStatsRequest, GetConsumeStatsRequest, QueryConsumeTimeSpanRequest,
+    ViewBrokerStatsDataRequest,
+};
 use rocketmq_protocol::header::topic::{GetTopicStatsInfoRequest, QueryTopicConsumeByWhoRequest};
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 
 use crate::clock::now_ms;
+use crate::metrics::Figures;
 use crate::request::header;
 use crate::runtime_info;
 use crate::state::BrokerState;
@@ -82,21 +88,100 @@ pub fn get_consume_stats(
     let mut stats = ConsumeStats::default();
     for topic in &topics {
         let Some(config) = state.topics.get(topic) else { continue };
-        // An online group that no longer subscribes to the topic has left offsets behind; they
-        // are no lag.
-        let left = state.clients.with_consumers(group, |members| {
-            !members.subscriptions.is_empty() && !members.subscriptions.contains_key(topic)
-        });
-        if left == Some(true) {
-            continue;
+        if !state.clients.has_left(group, topic) {
+            add_progress(state, &mut stats, group, &config, broker_name);
         }
-        for queue_id in 0..config.read_queue_nums {
-            let progress = progress(state, group, topic, queue_id);
-            stats.offset_table.insert(queue(topic, broker_name, queue_id), progress);
-        }
-        stats.consume_tps += state.metrics.group_get_tps(group, topic);
     }
     Response::ok().with_json(&stats)
+}
+
+/// GET_BROKER_CONSUME_STATS: where every group stands, topic by topic.
+pub fn get_broker_consume_stats(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+) -> Response {
+    let request: GetBrokerConsumeStatsRequest = header!(frame);
+    let broker_name = &state.config.load().broker_name;
+    let mut groups: Vec<_> = state.groups.snapshot().keys().cloned().collect();
+    groups.sort_unstable();
+    let mut list = ConsumeStatsList {
+        broker_addr: Some(state.identity.broker_addr.clone()),
+        ..ConsumeStatsList::default()
+    };
+    for group in groups {
+        let mut of_group = Vec::new();
+        for topic in state.offsets.topics_of(&group) {
+            let Some(config) = state.topics.get(&topic) else { continue };
+            if (request.is_order && !config.order) || state.clients.has_left(&group, &topic) {
+                continue;
+            }
+            let mut stats = ConsumeStats::default();
+            add_progress(state, &mut stats, &group, &config, broker_name);
+            for progress in stats.offset_table.values() {
+                list.total_diff += progress.broker_offset - progress.consumer_offset;
+                list.total_inflight_diff += progress.pull_offset - progress.consumer_offset;
+            }
+            of_group.push(stats);
+        }
+        list.consume_stats_list.push(BTreeMap::from([(group.to_string(), of_group)]));
+    }
+    Response::ok().with_json(&list)
+}
+
+/// GET_BROKER_HA_STATUS: what a master without slaves has to say.
+pub fn get_broker_ha_status(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    _frame: &Frame<'_>,
+) -> Response {
+    Response::ok().with_json(&HaRuntimeInfo {
+        ha_client_runtime_info: Some(HaClientRuntimeInfo::default()),
+        master: true,
+        master_commit_log_max_offset: state.store.max_physical_offset(),
+        ..HaRuntimeInfo::default()
+    })
+}
+
+/// VIEW_BROKER_STATS_DATA: one figure over the last minute, hour and day.
+pub fn view_broker_stats_data(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+) -> Response {
+    let request: ViewBrokerStatsDataRequest<'_> = header!(frame);
+    let (name, key) = (&*request.stats_name, &*request.stats_key);
+    let cluster = &state.config.load().broker_cluster_name;
+    let Some([minute, hour, day]) = state.metrics.stats(name, key, cluster) else {
+        let remark = format!("The stats <{name}> <{key}> not exist");
+        return Response::error(ResponseCode::SYSTEM_ERROR, remark);
+    };
+    let item = |figures: Figures| BrokerStatsItem {
+        avgpt: figures.per_time,
+        sum: i64::try_from(figures.sum).unwrap_or(i64::MAX),
+        tps: figures.per_second,
+    };
+    Response::ok().with_json(&BrokerStatsData {
+        stats_day: item(day),
+        stats_hour: item(hour),
+        stats_minute: item(minute),
+    })
+}
+
+/// Adds where a group stands in a topic.
+fn add_progress(
+    state: &BrokerState,
+    stats: &mut ConsumeStats,
+    group: &str,
+    config: &TopicConfig,
+    broker_name: &str,
+) {
+    let topic = &config.topic_name;
+    for queue_id in 0..config.read_queue_nums {
+        let progress = progress(state, group, topic, queue_id);
+        stats.offset_table.insert(queue(topic, broker_name, queue_id), progress);
+    }
+    stats.consume_tps += state.metrics.group_get_tps(group, topic);
 }
 
 fn progress(state: &BrokerState, group: &str, topic: &str, queue_id: i32) -> OffsetWrapper {

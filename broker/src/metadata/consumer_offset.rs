@@ -155,6 +155,23 @@ impl ConsumerOffsets {
         (offset >= 0).then_some(offset)
     }
 
+    /// Gives group `to` the consumer offsets that group `from` has for the topic, in place of its
+    /// own; none if `from` has none.
+    pub fn clone_topic(&self, from: &str, to: &str, topic: &str) {
+        let offsets = self.of_topic(from, topic);
+        if offsets.is_empty() {
+            return;
+        }
+        let queues = offsets
+            .into_iter()
+            .map(|(id, offset)| (id, QueueOffset { committed: Some(offset), pulled: None }))
+            .collect();
+        let mut groups = self.groups.write();
+        groups.entry(to.into()).or_default().insert(topic.into(), Arc::new(Mutex::new(queues)));
+        drop(groups);
+        self.changed();
+    }
+
     /// Where the last pull of the queue ended, if one was seen since the start.
     pub fn pull_offset(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
         self.queues(group, topic)?.lock().get(&queue_id)?.pulled
@@ -379,6 +396,23 @@ mod tests {
         assert_eq!(offsets.take_reset("g", "T", 1), None);
         assert_eq!(offsets.query("g", "T", 0), None);
         assert_eq!(offsets.reset_count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn offsets_are_cloned_topic_by_topic_in_place_of_older_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let offsets = table(dir.path());
+        offsets.commit("g", "T", 0, 5);
+        offsets.commit("g", "U", 0, 6);
+        offsets.commit("h", "T", 1, 7);
+        offsets.clone_topic("g", "h", "T");
+        offsets.clone_topic("nobody", "h", "T");
+        assert_eq!(offsets.of_topic("h", "T"), BTreeMap::from([(0, 5)]));
+        assert!(offsets.of_topic("h", "U").is_empty());
+        offsets.commit("g", "T", 0, 9);
+        assert_eq!(offsets.query("h", "T", 0), Some(5), "a copy");
+        offsets.persist().unwrap();
+        assert_eq!(table(dir.path()).query("h", "T", 0), Some(5));
     }
 
     #[test]

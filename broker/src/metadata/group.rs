@@ -34,6 +34,9 @@ pub type GroupMap = HashMap<Arc<str>, Arc<SubscriptionGroupConfig>, foldhash::fa
 /// Per group and topic, the bits of what is forbidden (UPDATE_AND_GET_GROUP_FORBIDDEN).
 pub type ForbiddenTable = BTreeMap<String, BTreeMap<String, i32>>;
 
+/// The bit that forbids a group to read a topic (PermName.INDEX_PERM_READ).
+const FORBIDDEN_READ: i32 = 1 << 2;
+
 /// Groups that every broker has (SubscriptionGroupManager.init); all but the last two kinds are
 /// used by Apache's own tools. The flag: whether broadcast consumption is on.
 const BUILT_IN: [(&str, bool); 8] = [
@@ -86,6 +89,8 @@ impl GroupError {
 /// All subscription groups of this broker.
 pub struct GroupTable {
     groups: ArcSwap<GroupMap>,
+    /// Which groups may not read which topics; empty nearly always.
+    forbidden: ArcSwap<ForbiddenTable>,
     /// Held by whoever changes the table, from reading it to publishing the new one.
     writer: Mutex<Writer>,
     dirty: AtomicBool,
@@ -99,6 +104,7 @@ pub struct GroupTable {
 struct Writer {
     path: PathBuf,
     version: DataVersion,
+    /// The same as is published.
     forbidden: ForbiddenTable,
     other: BTreeMap<String, serde_json::Value>,
 }
@@ -150,6 +156,7 @@ impl GroupTable {
         }
         Ok(Self {
             groups: ArcSwap::from_pointee(groups),
+            forbidden: ArcSwap::from_pointee(writer.forbidden.clone()),
             writer: Mutex::new(writer),
             dirty: AtomicBool::new(false),
             auto_create: AtomicBool::new(config.auto_create_subscription_group),
@@ -196,6 +203,33 @@ impl GroupTable {
         self.appeared.notify_one();
         info!(group, "subscription group created");
         Some(created)
+    }
+
+    /// Whether the group is forbidden to read the topic; cheap, for the hot path.
+    pub fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
+        let forbidden = self.forbidden.load();
+        !forbidden.is_empty()
+            && forbidden
+                .get(group)
+                .and_then(|topics| topics.get(topic))
+                .is_some_and(|bits| *bits > 0 && bits & FORBIDDEN_READ != 0)
+    }
+
+    /// Forbids the group to read the topic, or allows it again.
+    ///
+    /// # Errors
+    /// When the file cannot be written; nothing is changed then.
+    pub fn forbid_read(&self, group: &str, topic: &str, forbid: bool) -> Result<(), MetadataError> {
+        self.change_all(|_, forbidden| {
+            let topics = forbidden.entry(group.to_owned()).or_default();
+            let bits = topics.entry(topic.to_owned()).or_default();
+            let known = (*bits).max(0);
+            *bits = if forbid { known | FORBIDDEN_READ } else { known & !FORBIDDEN_READ };
+            topics.retain(|_, bits| *bits > 0);
+            forbidden.retain(|_, topics| !topics.is_empty());
+        })?;
+        info!(group, topic, forbid, "reading of a topic forbidden or allowed");
+        Ok(())
     }
 
     /// Waits until groups turned up that are not written yet.
@@ -276,23 +310,32 @@ impl GroupTable {
         if self.get(group).is_none() {
             return Ok(false);
         }
-        self.change(|groups| {
+        self.change_all(|groups, forbidden| {
             groups.remove(group);
+            forbidden.remove(group);
         })?;
         info!(group, "subscription group deleted");
         Ok(true)
     }
 
     fn change(&self, edit: impl FnOnce(&mut GroupMap)) -> Result<(), MetadataError> {
+        self.change_all(|groups, _| edit(groups))
+    }
+
+    fn change_all(
+        &self,
+        edit: impl FnOnce(&mut GroupMap, &mut ForbiddenTable),
+    ) -> Result<(), MetadataError> {
         let mut writer = self.writer.lock();
         let mut groups = (*self.groups.load_full()).clone();
-        edit(&mut groups);
-        let version = writer.version;
+        let (version, forbidden) = (writer.version, writer.forbidden.clone());
+        edit(&mut groups, &mut writer.forbidden);
         writer.version.next(now_ms());
         if let Err(error) = writer.save(&groups) {
-            writer.version = version;
+            (writer.version, writer.forbidden) = (version, forbidden);
             return Err(error);
         }
+        self.forbidden.store(Arc::new(writer.forbidden.clone()));
         self.groups.store(Arc::new(groups));
         self.dirty.store(false, Ordering::Release);
         Ok(())
@@ -397,5 +440,26 @@ mod tests {
         assert_eq!(group.retry_max_times, 2);
         assert!(group.consume_enable, "missing fields have their defaults");
         assert_eq!(groups.file().forbidden_table["g"]["T"], 1);
+        assert!(!groups.is_read_forbidden("g", "T"), "another bit");
+        groups.forbid_read("g", "T", true).unwrap();
+        groups.forbid_read("g", "T", false).unwrap();
+        assert_eq!(groups.file().forbidden_table["g"]["T"], 1);
+    }
+
+    #[test]
+    fn reading_is_forbidden_topic_by_topic_and_across_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let groups = table(dir.path());
+        groups.get_or_create("g").unwrap();
+        groups.forbid_read("g", "T", true).unwrap();
+        groups.forbid_read("g", "U", true).unwrap();
+        groups.forbid_read("g", "U", false).unwrap();
+        let again = table(dir.path());
+        assert!(again.is_read_forbidden("g", "T"));
+        assert!(!again.is_read_forbidden("g", "U"));
+        assert!(!again.is_read_forbidden("h", "T"));
+        again.delete("g").unwrap();
+        assert!(!again.is_read_forbidden("g", "T"));
+        assert!(table(dir.path()).file().forbidden_table.is_empty());
     }
 }

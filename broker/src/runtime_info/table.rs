@@ -52,14 +52,14 @@ fn running_time(ms: i64) -> String {
 fn messages(state: &BrokerState, table: &mut Table) {
     let (totals, stats) = (&state.metrics.totals, &state.runtime_stats);
     let (puts, bytes) = (totals.put.load(Relaxed), totals.put_bytes.load(Relaxed));
-    let transferred = totals.get_transferred.load(Relaxed);
     let mornings = stats.mornings();
-    put(table, "msgPutTotalYesterdayMorning", mornings.put_yesterday);
-    put(table, "msgPutTotalTodayMorning", mornings.put_today);
-    put(table, "msgPutTotalTodayNow", puts);
-    put(table, "msgGetTotalYesterdayMorning", mornings.get_yesterday);
-    put(table, "msgGetTotalTodayMorning", mornings.get_today);
-    put(table, "msgGetTotalTodayNow", transferred);
+    let now = state.metrics.user_totals(|topic| state.topics.is_system(topic));
+    put(table, "msgPutTotalYesterdayMorning", mornings.yesterday.put);
+    put(table, "msgPutTotalTodayMorning", mornings.today.put);
+    put(table, "msgPutTotalTodayNow", now.put);
+    put(table, "msgGetTotalYesterdayMorning", mornings.yesterday.get);
+    put(table, "msgGetTotalTodayMorning", mornings.today.get);
+    put(table, "msgGetTotalTodayNow", now.get);
     put(table, "putMessageTimesTotal", puts);
     put(table, "putMessageFailedTimes", totals.put_failed.load(Relaxed));
     put(table, "putMessageSizeTotal", bytes);

@@ -13,6 +13,7 @@ use rocketmq_broker::{Broker, BrokerConfig};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::frame::{self, Frame, Head, SerializeType};
 use rocketmq_protocol::language::LanguageCode;
+use rocketmq_protocol::version;
 
 /// How long a test waits for what must happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -118,6 +119,9 @@ impl Answer {
 pub struct Peer {
     socket: TcpStream,
     next_opaque: i32,
+    /// The version and language that it claims.
+    pub version: i32,
+    pub language: LanguageCode,
     /// Frames that came while something else was waited for.
     pending: Vec<Answer>,
 }
@@ -127,7 +131,8 @@ impl Peer {
         let socket = TcpStream::connect(addr).expect("connect");
         socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
         socket.set_nodelay(true).expect("no delay");
-        Self { socket, next_opaque: 1, pending: Vec::new() }
+        let (version, language) = (version::CURRENT, LanguageCode::Java);
+        Self { socket, next_opaque: 1, version, language, pending: Vec::new() }
     }
 
     /// Sends a request and waits for its answer.
@@ -151,7 +156,8 @@ impl Peer {
         let opaque = self.next_opaque;
         self.next_opaque += 1;
         let mut out = BytesMut::new();
-        let head = Head { language: LanguageCode::Java, ..Head::request(code, opaque, oneway) };
+        let (language, version) = (self.language, self.version);
+        let head = Head { language, version, ..Head::request(code, opaque, oneway) };
         let ext: Vec<(&str, &str)> = ext.to_vec();
         frame::encode(&mut out, SerializeType::Json, head, None, &ext, body);
         self.socket.write_all(&out).expect("send");
@@ -161,6 +167,21 @@ impl Peer {
     /// Waits for the answer of a request that was sent.
     pub fn answer_of(&mut self, opaque: i32) -> Answer {
         self.wait_for(|answer| answer.is_response && answer.opaque == opaque)
+    }
+
+    /// Answers a request from the broker.
+    pub fn respond(&mut self, request: &Answer, code: ResponseCode, remark: &str, body: &[u8]) {
+        let mut out = BytesMut::new();
+        let head = Head {
+            code: code.0,
+            language: self.language,
+            version: self.version,
+            opaque: request.opaque,
+            flag: frame::FLAG_RESPONSE,
+        };
+        let remark = Some(remark).filter(|remark| !remark.is_empty());
+        frame::encode(&mut out, SerializeType::Json, head, remark, &(), body);
+        self.socket.write_all(&out).expect("send");
     }
 
     /// Waits for a request from the broker.

@@ -8,6 +8,10 @@ use std::borrow::Cow;
 /// every answer.
 pub const CURRENT: i32 = V5_3_3;
 
+/// 3.0.7 snapshot: from here on a consumer can be asked where it stands, and told to move.
+pub const V3_0_7_SNAPSHOT: i32 = 28;
+/// 3.1.8 snapshot: from here on a consumer can be asked what it is doing, and given a message.
+pub const V3_1_8_SNAPSHOT: i32 = 62;
 /// 4.1.0: below it, Java clients refuse SQL92 filters.
 pub const V4_1_0: i32 = 233;
 /// 4.9.4: from here on a client's JSON reader takes quoted integer keys only.

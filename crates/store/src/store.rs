@@ -33,6 +33,7 @@ use crate::lock_file::{AbortFile, DirectoryLock};
 use crate::log_directories::LogDirectories;
 use crate::mapped_file_queue::MappedFileQueue;
 use crate::offset::{Confirmed, Dispatched, Durable, Written};
+use crate::queue_entries::{QueueEntry, queue_entries};
 use crate::queue_table::QueueTable;
 use crate::read::{self, GetLimits, GetResult, QueueFilter};
 use crate::recovery::{Recovery, RecoveryReport};
@@ -376,6 +377,22 @@ impl Store {
         let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(None) };
         let unit = queue.unit(queue_offset)?;
         Ok(unit.filter(|unit| !unit.is_filler()).map(|unit| unit.physical_offset))
+    }
+
+    /// Entries of a queue from `from_queue_offset` on, at most `count_max` and all of one file; none
+    /// outside of the queue, `None` if there is no such queue.
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the queue is read.
+    pub fn queue_entries(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        from_queue_offset: i64,
+        count_max: usize,
+    ) -> Result<Option<Vec<QueueEntry>>, StoreError> {
+        let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(None) };
+        queue_entries(&queue, from_queue_offset, count_max).map(Some)
     }
 
     /// The offset behind the newest message of a queue, 0 if there is no such queue.

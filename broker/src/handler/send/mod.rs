@@ -6,6 +6,7 @@
 
 mod answer;
 mod check;
+pub mod reply;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,6 +52,7 @@ pub struct SendBatch {
 struct Count {
     topic: Arc<TopicConfig>,
     kind: MessageType,
+    puts: usize,
     messages: usize,
     bytes: usize,
 }
@@ -138,10 +140,11 @@ impl SendBatch {
     fn count(&mut self, topic: Arc<TopicConfig>, kind: MessageType, messages: usize, bytes: usize) {
         match self.counts.last_mut() {
             Some(last) if Arc::ptr_eq(&last.topic, &topic) && last.kind == kind => {
+                last.puts += 1;
                 last.messages += messages;
                 last.bytes += bytes;
             }
-            _ => self.counts.push(Count { topic, kind, messages, bytes }),
+            _ => self.counts.push(Count { topic, kind, puts: 1, messages, bytes }),
         }
     }
 
@@ -270,8 +273,8 @@ impl SendBatch {
             tracing::debug!(%error, "append failed");
         } else {
             for count in &self.counts {
-                let topic = &count.topic.topic_name;
-                state.metrics.stored(topic, count.kind, count.messages, count.bytes);
+                let Count { topic, kind, puts, messages, bytes } = count;
+                state.metrics.stored_by(&topic.topic_name, *kind, *puts, *messages, *bytes);
             }
         }
         let is_sync = state.config.load().flush_disk_type == FlushDiskType::SyncFlush;

@@ -39,6 +39,44 @@ pub struct ResetOffsetBody {
     pub offset_table: BTreeMap<MessageQueue, i64>,
 }
 
+/// Body of RESET_CONSUMER_CLIENT_OFFSET when a C++ client asked for the reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResetOffsetBodyForC {
+    /// The queues with their offsets.
+    pub offset_table: Vec<MessageQueueForC>,
+}
+
+/// A queue and its offset (`MessageQueueForC`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MessageQueueForC {
+    /// The broker group.
+    pub broker_name: String,
+    /// The offset.
+    pub offset: i64,
+    /// The queue.
+    pub queue_id: i32,
+    /// The topic.
+    pub topic: String,
+}
+
+impl ResetOffsetBodyForC {
+    /// The same offsets in this shape.
+    pub fn new(offset_table: &BTreeMap<MessageQueue, i64>) -> ResetOffsetBodyForC {
+        let offset_table = offset_table
+            .iter()
+            .map(|(queue, offset)| MessageQueueForC {
+                broker_name: queue.broker_name.clone(),
+                offset: *offset,
+                queue_id: queue.queue_id,
+                topic: queue.topic.clone(),
+            })
+            .collect();
+        ResetOffsetBodyForC { offset_table }
+    }
+}
+
 /// Answer to INVOKE_BROKER_TO_GET_CONSUMER_STATUS and GET_CONSUMER_STATUS_FROM_CLIENT.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -172,7 +172,7 @@ header! {
         topic: Cow<'a, str> = "topic", required;
         /// The consumer group.
         group: Cow<'a, str> = "group", required;
-        /// Only this client, as `ip:port`.
+        /// Only the client of this id, in spite of the name.
         client_addr: Option<Cow<'a, str>> = "clientAddr", optional;
     }
 }
