@@ -31,7 +31,9 @@ use crate::assignment::Assignments;
 use crate::change_signal::ChangeSignal;
 use crate::client_table::ClientTable;
 use crate::clock::now_ms;
-use crate::config::{BrokerConfig, LoadedConfig, METRICS_PORT_DEFAULT, MetricsExporter};
+use crate::config::{
+    BrokerConfig, BrokerRole, LoadedConfig, METRICS_PORT_DEFAULT, MetricsExporter,
+};
 use crate::delay::{DelayProgress, Delivery};
 use crate::error::StartError;
 use crate::flush_waits::FlushWaits;
@@ -45,6 +47,7 @@ use crate::metadata::group::GroupTable;
 use crate::metadata::topic::TopicTable;
 use crate::metrics::{self, BrokerMetrics};
 use crate::registration::Registration;
+use crate::replication::{self, Replication, ReplicationThread};
 use crate::runtime_info::RuntimeStats;
 use crate::state::{BrokerState, ConfigFile, Identity, StateSlot};
 
@@ -69,7 +72,9 @@ pub struct Broker {
     /// Ends registration, which unregisters.
     stop_registration: CancellationToken,
     registration_ended: Mutex<Option<mpsc::Receiver<()>>>,
-    delivery: Delivery,
+    /// None on a slave: its master delivers.
+    delivery: Option<Delivery>,
+    replication: ReplicationThread,
     worker: Worker,
     is_stopped: AtomicBool,
 }
@@ -106,8 +111,11 @@ impl Broker {
         let sockets = Arc::new(OnceLock::new());
         let metrics_addr = worker.serve_monitoring(&config, &slot, &health, &sockets)?;
         let (store, recovery) = Store::open(config.store_config()?, environment)?;
-        info!(?recovery, "store opened");
-        let (parts, server) = match Parts::load_and_bind(&config, &worker, &late) {
+        match &recovery.cut_reason {
+            Some(reason) => warn!(?recovery, reason, "store opened, its log was cut"),
+            None => info!(?recovery, "store opened"),
+        }
+        let (parts, server, ha_listener) = match Parts::load_and_bind(&config, &worker, &late) {
             Ok(prepared) => prepared,
             Err(error) => {
                 // Nothing was taken in: the next start need not recover.
@@ -120,10 +128,21 @@ impl Broker {
         // Requests that already arrived wait for the service.
         let _ = sockets.set(SocketCollector(server.counters().clone()));
         let addr = server.local_addrs()[0];
-        let state = Arc::new(parts.into_state(config, loaded, &hosts, store, addr, &worker));
+        let ha_port = ha_listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let ha_port = ha_port.map_or_else(|| config.ha_port(addr.port()), |addr| addr.port());
+        let ports = (addr, ha_port);
+        let state = Arc::new(parts.into_state(config, loaded, &hosts, store, ports, &worker));
         slot.set(&state);
-        let delivery = Delivery::start(&state)
+        let is_slave = state.config.load().broker_role == BrokerRole::Slave;
+        if is_slave {
+            state.store.take_copies_only();
+        }
+        let delivery = (!is_slave)
+            .then(|| Delivery::start(&state))
+            .transpose()
             .map_err(StartError::system("start the thread for delayed messages"))?;
+        let replication = ReplicationThread::start(&state, ha_listener)
+            .map_err(StartError::system("start the thread for replication"))?;
         state.store.set_arrival_listener(Arc::new(pull::PullWaker::new(&state)));
         late.set(BrokerService::new(state.clone()));
         let (tasks, stop_tasks) = (TaskTracker::new(), CancellationToken::new());
@@ -166,6 +185,7 @@ impl Broker {
             stop_registration,
             registration_ended: Mutex::new(Some(ended)),
             delivery,
+            replication,
             worker,
             is_stopped: AtomicBool::new(false),
         })
@@ -209,7 +229,10 @@ impl Broker {
                 error!(%error, "metadata not written at the stop");
             }
         }
-        self.delivery.end();
+        if let Some(delivery) = &self.delivery {
+            delivery.end();
+        }
+        self.replication.end();
         match self.state.store.shutdown() {
             // Now that what was delivered is on disk.
             Ok(()) => {
@@ -258,13 +281,14 @@ impl Parts {
         config: &BrokerConfig,
         worker: &Worker,
         service: &Arc<LateService>,
-    ) -> Result<(Self, Server), StartError> {
+    ) -> Result<(Self, Server, Option<std::net::TcpListener>), StartError> {
         let parts = Self::load(config, worker)?;
         let server_config = config.server_config()?;
         let listen = format!("listen on {:?}", server_config.listen);
         let server =
             server::bind(server_config, service.clone()).map_err(StartError::system(listen))?;
-        Ok((parts, server))
+        let ha_listener = bind_ha(config, server.local_addrs()[0])?;
+        Ok((parts, server, ha_listener))
     }
 
     /// Loads metadata; the store is locked by now, so no other broker writes it.
@@ -292,7 +316,7 @@ impl Parts {
         loaded: LoadedConfig,
         hosts: &Hosts,
         store: Arc<Store>,
-        addr: SocketAddr,
+        (addr, ha_port): (SocketAddr, u16),
         worker: &Worker,
     ) -> BrokerState {
         let ha_host = match config.broker_ip2.trim() {
@@ -301,7 +325,7 @@ impl Parts {
         };
         let identity = Identity {
             broker_addr: address::host_port(&hosts.advertised, addr.port()),
-            ha_addr: address::host_port(ha_host, config.ha_port(addr.port())),
+            ha_addr: address::host_port(ha_host, ha_port),
             store_host: SocketAddr::new(hosts.store_ip, addr.port()),
             boot_timestamp_ms: now_ms(),
         };
@@ -311,8 +335,9 @@ impl Parts {
             other: loaded.without_effect.into_iter().collect(),
             ..ConfigFile::default()
         };
-        let flush_timeout = u64::try_from(config.sync_flush_timeout).unwrap_or(5_000);
-        let flush_timeout = Duration::from_millis(flush_timeout);
+        let timeout = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1));
+        let flush_timeout = timeout(config.sync_flush_timeout);
+        let copy_timeout = timeout(config.slave_timeout);
         BrokerState {
             broker_properties: broker_properties(&config),
             unique_keys: UniqueKeyMaker::new(hosts.store_ip, std::process::id(), rand::random()),
@@ -327,6 +352,8 @@ impl Parts {
             clients: ClientTable::default(),
             locks: LockTable::default(),
             flush_waits: FlushWaits::new(flush_timeout),
+            copy_waits: FlushWaits::new(copy_timeout),
+            replication: Replication::default(),
             long_polls: LongPolls::new(HELD_PULLS_MAX),
             metrics: Arc::new(BrokerMetrics::default()),
             runtime_stats: RuntimeStats::default(),
@@ -334,6 +361,33 @@ impl Parts {
             runtime: worker.handle.clone(),
             stopping: AtomicBool::new(false),
             config_update: Mutex::new(config_file),
+        }
+    }
+}
+
+/// Binds the HA port of a master. One that nobody configured may be taken: then nobody can follow this
+/// broker, and it goes on.
+fn bind_ha(
+    config: &BrokerConfig,
+    main: SocketAddr,
+) -> Result<Option<std::net::TcpListener>, StartError> {
+    if config.broker_role == BrokerRole::Slave {
+        return Ok(None);
+    }
+    let is_configured = config.ha_listen_port > 0;
+    // A broker on any free port has any free HA port.
+    let port =
+        if config.listen_port == 0 && !is_configured { 0 } else { config.ha_port(main.port()) };
+    let addr = SocketAddr::new(main.ip(), port);
+    match replication::bind(addr) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if !is_configured && config.in_sync_replicas <= 1 => {
+            warn!(%addr, %error, "no slave can follow this broker; set haListenPort to a free port");
+            Ok(None)
+        }
+        Err(source) => {
+            let action = format!("listen on {addr} for slaves (haListenPort)");
+            Err(StartError::System { action, source })
         }
     }
 }

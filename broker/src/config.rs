@@ -261,6 +261,20 @@ rocketmq_protocol::config! {
         pub access_message_in_memory_max_ratio: i32 = 40 => "accessMessageInMemoryMaxRatio", 1..=100;
         /// Bytes of consume queue entries that one pull looks through.
         pub max_filter_message_size: i32 = 16_000 => "maxFilterMessageSize", 20..=i32::MAX;
+        /// `host:port` of the log that a slave copies; empty means as the name servers say.
+        pub ha_master_address: String = String::new() => "haMasterAddress";
+        /// Time without a word after which master and slave send a sign of life.
+        pub ha_send_heartbeat_interval: i64 = 5_000 => "haSendHeartbeatInterval", 10..=3_600_000;
+        /// Time without a word after which they give the link up.
+        pub ha_housekeeping_interval: i64 = 20_000 => "haHousekeepingInterval", 100..=3_600_000;
+        /// Most bytes of the log in one frame to a slave; Java's slaves take 4194292 at most.
+        pub ha_transfer_batch_size: i32 = 32_768 => "haTransferBatchSize", 1..=4_194_292;
+        /// How far a slave may be behind and count as in sync, in bytes.
+        pub ha_max_gap_not_in_sync: i64 = 268_435_456 => "haMaxGapNotInSync", 0..=i64::MAX;
+        /// How long a send to a SYNC_MASTER waits for `inSyncReplicas` copies.
+        pub slave_timeout: i64 = 3_000 => "slaveTimeout", 1..=600_000;
+        /// Whether a slave without its master corrects the offset of a consumer that is ahead of it.
+        pub offset_check_in_slave: bool = false => "offsetCheckInSlave";
         /// What this broker is in its group.
         pub broker_role: BrokerRole = BrokerRole::AsyncMaster => "brokerRole";
         /// Copies, this one included, that a SYNC_MASTER waits for.
@@ -312,7 +326,9 @@ impl LoadedConfig {
         let shown = path.display().to_string();
         let bytes = std::fs::read(path)
             .map_err(StartError::system(format!("read configuration file {shown}")))?;
-        let mut loaded = Self::from_pairs(&config::parse_bytes(&bytes))
+        let pairs = config::parse_file(&bytes)
+            .map_err(|source| StartError::ConfigText { path: shown.clone(), source })?;
+        let mut loaded = Self::from_pairs(&pairs)
             .map_err(|source| StartError::ConfigFile { path: shown, source })?;
         if loaded.config.broker_config_path.is_empty() {
             loaded.config.broker_config_path = path.display().to_string();
@@ -402,6 +418,33 @@ impl BrokerConfig {
         const ALWAYS: [&str; 3] = ["brokerConfigPath", "configBlackList", "rocketmqHome"];
         ALWAYS.contains(&key)
             || self.config_black_list.split(';').any(|listed| listed.trim() == key)
+    }
+
+    /// Whether `key` says which broker this is, or what its files on disk are like. Changed under a
+    /// running broker it would hold by halves, and might keep the next start from succeeding.
+    pub fn is_fixed_while_running(key: &str) -> bool {
+        const FIXED: [&str; 19] = [
+            "bindAddress",
+            "brokerClusterName",
+            "brokerIP1",
+            "brokerIP2",
+            "brokerId",
+            "brokerName",
+            "brokerRole",
+            "haListenPort",
+            "haMasterAddress",
+            "listenPort",
+            "mappedFileSizeCommitLog",
+            "mappedFileSizeConsumeQueue",
+            "mappedFileSizeConsumeQueueExt",
+            "maxHashSlotNum",
+            "maxIndexNum",
+            "readOnlyCommitLogStorePaths",
+            "storeHost",
+            "storePathCommitLog",
+            "storePathRootDir",
+        ];
+        FIXED.contains(&key)
     }
 
     /// Directory of the store.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rocketmq_protocol::config::ConfigError;
+use rocketmq_protocol::config::{ConfigError, NotText};
 use rocketmq_store::StoreError;
 
 use crate::metadata::persist::MetadataError;
@@ -20,6 +20,15 @@ pub enum StartError {
         path: String,
         /// What is wrong in it.
         source: ConfigError,
+    },
+    /// A configuration file that is no text.
+    #[error("configuration file {path}: {source}")]
+    ConfigText {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: NotText,
     },
     /// The message store.
     #[error(transparent)]

@@ -1,6 +1,7 @@
-//! Waits for the group commit, and their time-out (`syncFlushTimeout`).
+//! Waits for the group commit, and for slaves, with their time-outs (`syncFlushTimeout`,
+//! `slaveTimeout`).
 //!
-//! A wait is ended by the flusher or by its time-out, whichever comes first. What its end means to a
+//! A wait is ended by who is waited for or by its time-out, whichever comes first. What its end means to a
 //! producer is the business of `handler::send`.
 
 use std::collections::VecDeque;
@@ -15,6 +16,8 @@ use rocketmq_store::DurableOutcome;
 pub enum WaitEnd {
     /// The flusher said so.
     Flushed(DurableOutcome),
+    /// Enough slaves have it.
+    Copied,
     /// Nothing was heard in time.
     TimedOut,
 }
@@ -35,7 +38,8 @@ impl Wait {
         }
     }
 
-    fn has_ended(&self) -> bool {
+    /// Whether it has.
+    pub fn has_ended(&self) -> bool {
         self.0.lock().is_none()
     }
 }

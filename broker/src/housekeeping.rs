@@ -20,7 +20,7 @@ use crate::state::BrokerState;
 /// Time between scans for silent clients and expired locks, as in the Java broker.
 const CLIENT_SCAN: Duration = Duration::from_secs(10);
 
-/// Time between looks for sends whose wait for the group commit is over.
+/// Time between looks for sends whose wait for the group commit or for slaves is over.
 const FLUSH_WAIT_SCAN: Duration = Duration::from_millis(100);
 
 /// Pause before another try to write groups that turned up.
@@ -97,7 +97,9 @@ async fn end_flush_waits(state: Arc<BrokerState>) {
     let mut interval = every(FLUSH_WAIT_SCAN);
     loop {
         interval.tick().await;
-        state.flush_waits.end_expired(Instant::now());
+        let now = Instant::now();
+        state.flush_waits.end_expired(now);
+        state.copy_waits.end_expired(now);
     }
 }
 

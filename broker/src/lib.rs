@@ -8,6 +8,7 @@
 //! - [`metadata`]: topics, groups, consumer offsets, and their files.
 //! - [`client_table`], [`lock_table`], [`long_poll`], [`flush_waits`]: what is known only while it runs.
 //! - [`registration`], [`change_signal`]: name servers.
+//! - [`replication`]: copies of the log, as a master and as a slave.
 //! - [`metrics`], [`runtime_info`], [`health`]: what people and probes are told.
 
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ pub mod long_poll;
 pub mod metadata;
 pub mod metrics;
 pub mod registration;
+pub mod replication;
 mod request;
 pub mod runtime_info;
 pub mod state;

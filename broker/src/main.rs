@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Parser;
-use rocketmq_broker::{Broker, BrokerConfig, LoadedConfig};
+use rocketmq_broker::{Broker, BrokerConfig, LoadedConfig, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -54,7 +54,7 @@ const IMPORTANT: [&str; 16] = [
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let mut loaded = match &arguments.config_file {
-        Some(path) => LoadedConfig::from_file(path)?,
+        Some(path) => LoadedConfig::from_file(path).map_err(told_once)?,
         None => LoadedConfig::without_file()?,
     };
     if let Some(namesrv_addr) = arguments.namesrv_addr {
@@ -82,7 +82,9 @@ fn main() -> anyhow::Result<()> {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
         let starting = tokio::task::spawn_blocking(move || Broker::start(loaded));
         let broker = tokio::select! {
-            started = starting => started.context("the start ended early")??,
+            started = starting => {
+                started.context("the start ended early")?.map_err(told_once)?
+            }
             _ = terminate.recv() => std::process::exit(0),
             _ = interrupt.recv() => std::process::exit(0),
         };
@@ -101,6 +103,11 @@ fn main() -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// The error without its causes, which its text names already.
+fn told_once(error: StartError) -> anyhow::Error {
+    anyhow::Error::msg(error.to_string())
 }
 
 fn print_config(config: &BrokerConfig, all: bool) {

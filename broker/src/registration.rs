@@ -21,12 +21,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::change_signal::ChangeSignal;
+use crate::config::BrokerRole;
 use crate::metadata::perm;
 use crate::state::BrokerState;
 
 /// First and last pause after a failed registration.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_LAST: Duration = Duration::from_secs(10);
+
+/// Time between registrations of a slave that has no master.
+const MASTER_LOOK: Duration = Duration::from_secs(3);
 
 /// How often a task looks whether its connection is still there.
 const CONNECTION_CHECK: Duration = Duration::from_secs(1);
@@ -259,8 +263,19 @@ impl Registration {
             .with_field("bodyCrc32", crc32fast::hash(&body) & 0x7FFF_FFFF)
             .with_body(body);
         let timeout_ms = u64::try_from(config.register_broker_timeout_mills).unwrap_or(24_000);
+        let is_slave = config.broker_role == BrokerRole::Slave;
+        let fixed_ha = config.ha_master_address.clone();
         drop(config);
-        self.client.call(addr, request, Duration::from_millis(timeout_ms)).await?.into_ok()?;
+        let timeout = Duration::from_millis(timeout_ms);
+        let answer = self.client.call(addr, request, timeout).await?.into_ok()?;
+        if is_slave {
+            let field = |name: &str| {
+                let found = answer.ext.iter().find(|(key, _)| key == name);
+                found.map_or("", |(_, value)| value.as_str())
+            };
+            let ha = if fixed_ha.is_empty() { field("haServerAddr") } else { fixed_ha.as_str() };
+            state.replication.master_found(field("masterAddr"), ha);
+        }
         Ok(())
     }
 
@@ -284,8 +299,13 @@ fn identified(request: Request, state: &BrokerState) -> Request {
         .with_field("brokerId", config.broker_id)
 }
 
-/// The period between registrations; Java clamps it to 10 to 60 seconds.
+/// The period between registrations; Java clamps it to 10 to 60 seconds. A slave that does not know
+/// its master asks more often: the answer names it.
 fn register_period(state: &BrokerState) -> Duration {
-    let period_ms = state.config.load().register_name_server_period.clamp(10_000, 60_000);
+    let config = state.config.load();
+    if config.broker_role == BrokerRole::Slave && !state.replication.is_following() {
+        return MASTER_LOOK;
+    }
+    let period_ms = config.register_name_server_period.clamp(10_000, 60_000);
     Duration::from_millis(u64::try_from(period_ms).unwrap_or(30_000))
 }

@@ -27,6 +27,7 @@ use crate::metadata::group::GroupTable;
 use crate::metadata::topic::TopicTable;
 use crate::metrics::BrokerMetrics;
 use crate::registration::Registration;
+use crate::replication::Replication;
 use crate::runtime_info::RuntimeStats;
 
 /// The broker's shared state.
@@ -57,6 +58,10 @@ pub struct BrokerState {
     pub locks: LockTable,
     /// Time-outs of sends that wait for the group commit.
     pub flush_waits: FlushWaits,
+    /// Time-outs of sends that wait for slaves.
+    pub copy_waits: FlushWaits,
+    /// Slaves, or the master that is followed.
+    pub replication: Replication,
     /// Pulls that wait for messages.
     pub long_polls: LongPolls,
     /// Prometheus metrics.

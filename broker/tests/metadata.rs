@@ -349,7 +349,11 @@ fn settings_are_read_and_changed_at_run_time() {
     assert!(broker.state().config.load().trace_on, "all or none");
     let invalid = ResponseCode::INVALID_PARAMETER;
     peer.call(update, &[], b"brokerPermission=9\n").refused(invalid, "brokerPermission");
-    peer.call(update, &[], b"brokerRole=SLAVE\n").refused(invalid, "replicate");
+    peer.call(update, &[], b"brokerRole=SLAVE\n").refused(invalid, "brokerRole cannot become");
+    let fixed = b"traceOn=false\nbrokerName=broker-b\n";
+    peer.call(update, &[], fixed).refused(invalid, "brokerName cannot become `broker-b`");
+    assert!(broker.state().config.load().trace_on, "all or none");
+    peer.call(update, &[], b"brokerName=broker-a\n").ok();
     peer.call(update, &[], b"").refused(invalid, "key=value");
 }
 

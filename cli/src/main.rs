@@ -81,10 +81,19 @@ fn main() -> ExitCode {
         // The reader has seen enough (`rmq topic list | head`).
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rmq: {error:#}");
+            eprintln!("rmq: {}", told_once(&error));
             exit::code_of(&error).into()
         }
     }
+}
+
+/// An error with those of its causes that its text does not name already.
+fn told_once(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| match cause.to_string() {
+        cause if text.is_empty() => cause,
+        cause if text.contains(&cause) => text,
+        cause => format!("{text}: {cause}"),
+    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -97,6 +106,13 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn causes_are_told_once() {
+        let inner = anyhow::anyhow!("no space left");
+        let error = inner.context("write /x: no space left").context("cannot start");
+        assert_eq!(told_once(&error), "cannot start: write /x: no space left");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -22,7 +22,7 @@ mod print;
 pub enum Command {
     /// Verify every file, record and queue entry; writes nothing
     Check(CheckArgs),
-    /// Print a record, entries of a queue, or the checkpoint; writes nothing
+    /// Print a record, entries of a queue, a chain of the index, or the checkpoint; writes nothing
     Dump(DumpArgs),
     /// Cut the log at its first bad byte and build damaged queues anew, after saying so
     Repair(RepairArgs),
@@ -67,6 +67,9 @@ struct What {
     /// Entries of this queue
     #[arg(long, value_name = "TOPIC/ID", value_parser = parse_queue)]
     queue: Option<(String, i32)>,
+    /// Entries of the index in the chains of this key, which may hold slashes
+    #[arg(long, value_name = "TOPIC/KEY", value_parser = parse_key)]
+    key: Option<(String, String)>,
     /// The checkpoint
     #[arg(long)]
     checkpoint: bool,
@@ -88,6 +91,12 @@ fn parse_queue(text: &str) -> Result<(String, i32), String> {
     let parts = text.rsplit_once('/').filter(|(topic, _)| !topic.is_empty());
     let queue = parts.and_then(|(topic, id)| Some((topic.to_owned(), id.parse().ok()?)));
     queue.filter(|(_, id)| *id >= 0).ok_or_else(|| "write TOPIC/ID, such as orders/0".to_owned())
+}
+
+fn parse_key(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('/').filter(|(topic, key)| !topic.is_empty() && !key.is_empty());
+    let key = parts.map(|(topic, key)| (topic.to_owned(), key.to_owned()));
+    key.ok_or_else(|| "write TOPIC/KEY, such as orders/4711".to_owned())
 }
 
 pub fn run(command: Command, format: Format) -> anyhow::Result<()> {
@@ -177,6 +186,14 @@ fn dump(args: &DumpArgs, format: Format) -> anyhow::Result<()> {
             return Err(exit::error(Exit::NotFound, text));
         };
         return print::entries(&entries, format);
+    }
+    if let Some((topic, key)) = &args.what.key {
+        let (hits, broken) = dump::index_chains(&RealFileSystem, &config, topic, key)?;
+        print::index_hits(&hits, format)?;
+        if broken.is_empty() {
+            return Ok(());
+        }
+        return Err(exit::error(Exit::Damaged, broken.join("; ")));
     }
     let Some(words) = dump::checkpoint(&RealFileSystem, &config) else {
         let text = format!("{} has no checkpoint that can be read", config.root_dir.display());

@@ -38,6 +38,7 @@ fn a_directory_is_checked_printed_damaged_and_repaired() {
     assert_eq!((&report["damage"], &report["cleanEnd"]), (&json!(0), &json!(true)), "{report}");
     assert_eq!(report["findings"], json!([]), "{report}");
     assert_eq!(report["logFileBytes"], json!(1_048_576));
+    assert_eq!((&report["indexFiles"], &report["indexEntries"]), (&json!(1), &json!(5)));
 
     let entries = store(&["dump", "--queue", "orders/0"], &dir).ok().json();
     assert_eq!(entries.as_array().unwrap().len(), 5);
@@ -50,6 +51,12 @@ fn a_directory_is_checked_printed_damaged_and_repaired() {
     assert_eq!(record["properties"]["TAGS"], json!("new"));
     let words = store(&["dump", "--checkpoint"], &dir).ok().json();
     assert!(words["physicMsgTimestamp"].as_i64().unwrap() > 0, "{words}");
+    let key = record["properties"]["UNIQ_KEY"].as_str().unwrap();
+    let hits = store(&["dump", "--key", &format!("orders/{key}")], &dir).ok().json();
+    assert_eq!(hits.as_array().unwrap().len(), 1, "{hits}");
+    assert_eq!((&hits[0]["physicalOffset"], &hits[0]["hasKey"]), (&json!(third), &json!(true)));
+    assert_eq!(store(&["dump", "--key", "orders/none"], &dir).ok().json(), json!([]));
+    assert_eq!(store(&["dump", "--key", "orders"], &dir).code, 2);
     assert_eq!(store(&["dump", "--physical-offset", "999999999999"], &dir).code, 3);
     assert_eq!(store(&["dump", "--queue", "orders/7"], &dir).code, 3);
     assert_eq!(store(&["dump", "--queue", "orders"], &dir).code, 2);

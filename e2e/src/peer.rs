@@ -178,6 +178,7 @@ impl Broker {
             ("brokerName", name.to_owned()),
             ("brokerId", "0".to_owned()),
             ("brokerIP1", "127.0.0.1".to_owned()),
+            ("brokerIP2", "127.0.0.1".to_owned()),
             ("namesrvAddr", namesrv.to_owned()),
             ("listenPort", port.to_string()),
             ("haListenPort", (port + 1).to_string()),

@@ -19,10 +19,14 @@ pub mod code {
     pub const UPDATE_CONSUMER_OFFSET: i32 = 15;
     pub const UPDATE_AND_CREATE_TOPIC: i32 = 17;
     pub const GET_BROKER_RUNTIME_INFO: i32 = 28;
+    pub const GET_MAX_OFFSET: i32 = 30;
     pub const VIEW_MESSAGE_BY_ID: i32 = 33;
+    pub const CONSUMER_SEND_MSG_BACK: i32 = 36;
+    pub const END_TRANSACTION: i32 = 37;
     pub const GET_ROUTEINFO_BY_TOPIC: i32 = 105;
     pub const GET_BROKER_CLUSTER_INFO: i32 = 106;
     pub const SEND_MESSAGE_V2: i32 = 310;
+    pub const SEND_BATCH_MESSAGE: i32 = 320;
 }
 
 /// RocketMQ's bound of a frame.

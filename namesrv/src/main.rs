@@ -55,7 +55,8 @@ fn read_config(file: Option<&Path>) -> anyhow::Result<NamesrvConfig> {
     };
     let bytes = std::fs::read(file)
         .with_context(|| format!("cannot read the configuration file {}", file.display()))?;
-    let pairs = config::parse_bytes(&bytes);
+    let pairs = config::parse_file(&bytes)
+        .with_context(|| format!("configuration file {}", file.display()))?;
     let (mut config, unknown) = NamesrvConfig::from_properties(&pairs)
         .with_context(|| format!("configuration file {}", file.display()))?;
     for key in unknown {

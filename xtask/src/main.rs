@@ -9,6 +9,7 @@ mod clients;
 mod cluster;
 mod crds;
 mod images;
+mod interop;
 mod plain;
 mod process;
 mod programs;
@@ -40,6 +41,8 @@ enum Command {
     Images(cluster::Choice),
     /// Run the tests: all suites, or the one named
     Test(test::Options),
+    /// Run the interop scenarios against our servers and against Apache's, and print what differs
+    Interop(interop::Options),
     /// Measure the figures of docs/benchmarks.md against the Java broker
     Bench(bench::Options),
     /// Crash the store on a simulated disk, seed after seed, and compare it with a model
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Down => cluster::down(),
         Command::Images(choice) => images::run(&choice),
         Command::Test(options) => test::run(&options),
+        Command::Interop(options) => interop::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Crds(options) => crds::run(&options),

@@ -102,7 +102,7 @@ const STORE: &str = "
     pullBatchMaxMessageCount diskFallRecorded messageIndexSafe enableMultiDispatch enableLmq
     maxLmqConsumeQueueNum enableCompaction compactionMappedFileSize compactionCqMappedFileSize
     compactionScheduleInternal compactionThreadNum maxOffsetMapSize
-    enableBuildConsumeQueueConcurrently batchDispatchRequestThreadPoolNums offsetCheckInSlave
+    enableBuildConsumeQueueConcurrently batchDispatchRequestThreadPoolNums
     debugLockEnable coldDataFlowControlEnable coldDataScanEnable dataReadAheadEnable
     readUnCommitted putMsgIndexHightWater maxBatchDeleteFilesNum dispatchCqThreads
     dispatchCqCacheNum enableAsyncReput recheckReputOffsetFromCq correctLogicMinOffsetSleepInterval
@@ -118,8 +118,7 @@ const STORE: &str = "
     writeWithoutMmap enableRunningFlagsInFlush enableAcceleratedRecovery";
 
 const HA: &str = "
-    haMasterAddress haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
-    haMaxGapNotInSync haSlaveFallbehindMax slaveTimeout totalReplicas enableAutoInSyncReplicas
+    haSlaveFallbehindMax totalReplicas enableAutoInSyncReplicas
     allAckInSyncStateSet haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
     syncMasterFlushOffsetWhenStartup syncFromLastFile asyncLearner maxSlaveResendLength
     maxChecksumRange replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold

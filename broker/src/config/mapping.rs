@@ -9,7 +9,7 @@ use rocketmq_remoting::server::ServerConfig;
 use rocketmq_store::StoreConfig;
 use rocketmq_store::config::FlushDiskType as StoreFlush;
 
-use super::{BrokerConfig, FlushDiskType, invalid};
+use super::{BrokerConfig, BrokerRole, FlushDiskType, invalid};
 
 impl BrokerConfig {
     /// The store's settings.
@@ -75,8 +75,11 @@ impl BrokerConfig {
         store.transfer_count_max_in_memory = size(self.max_transfer_count_on_message_in_memory);
         store.transfer_bytes_max_on_disk = size(self.max_transfer_bytes_on_message_in_disk);
         store.transfer_count_max_on_disk = size(self.max_transfer_count_on_message_in_disk);
-        store.access_message_in_memory_max_percent =
-            percent(self.access_message_in_memory_max_ratio);
+        store.access_message_in_memory_max_percent = percent(match self.broker_role {
+            // As in Java: a slave's memory holds less of what is read.
+            BrokerRole::Slave => (self.access_message_in_memory_max_ratio - 10).max(1),
+            _ => self.access_message_in_memory_max_ratio,
+        });
         store.filter_bytes_max = size(self.max_filter_message_size);
         store.delay_levels_ms = delay_levels_ms(&self.message_delay_level)?;
         Ok(store)

@@ -17,9 +17,9 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), ConfigError> {
             "false: this broker has no access control yet and would let everybody in"
         }
         "enableDLegerCommitLog" | "enableControllerMode" | "enableSlaveActingMaster" if on => {
-            "false: this broker does not replicate yet"
+            "false: this broker replicates by brokerRole alone yet"
         }
-        "duplicationEnable" if on => "false: this broker does not replicate yet",
+        "duplicationEnable" if on => "false: this broker replicates by brokerRole alone",
         "enableLmq" | "enableMultiDispatch" if on => {
             "false: this broker has no multi-dispatch queues yet"
         }
@@ -39,23 +39,16 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), ConfigError> {
 /// # Errors
 /// When they do.
 pub(super) fn check_combination(config: &BrokerConfig) -> Result<(), ConfigError> {
-    let masters = "ASYNC_MASTER or SYNC_MASTER: this broker does not replicate yet";
-    if config.broker_role == BrokerRole::Slave {
-        return Err(invalid("brokerRole", config.broker_role, masters));
+    let is_slave = config.broker_role == BrokerRole::Slave;
+    if is_slave && config.broker_id <= 0 {
+        return Err(invalid("brokerId", config.broker_id, "1 and above with brokerRole=SLAVE"));
     }
-    if config.broker_id != 0 {
-        let allowed = "0: this broker does not replicate yet, so it is a master";
-        return Err(invalid("brokerId", config.broker_id, allowed));
+    if !is_slave && config.broker_id != 0 {
+        return Err(invalid("brokerId", config.broker_id, "0 unless brokerRole=SLAVE"));
     }
-    // With one copy RocketMQ's SYNC_MASTER does not wait either.
-    let waits = config.broker_role == BrokerRole::SyncMaster && config.in_sync_replicas > 1;
-    if waits || config.min_in_sync_replicas > 1 {
-        let (key, value) = if waits {
-            ("inSyncReplicas", config.in_sync_replicas)
-        } else {
-            ("minInSyncReplicas", config.min_in_sync_replicas)
-        };
-        return Err(invalid(key, value, "1: this broker does not replicate yet"));
+    if config.min_in_sync_replicas > 1 {
+        let allowed = "1: this broker does not choose among in-sync sets yet";
+        return Err(invalid("minInSyncReplicas", config.min_in_sync_replicas, allowed));
     }
     if config.transient_store_pool_enable && config.flush_disk_type == FlushDiskType::SyncFlush {
         let allowed = "false, or true with flushDiskType=ASYNC_FLUSH: what waits in a buffer cannot \

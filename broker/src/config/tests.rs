@@ -39,9 +39,10 @@ fn a_bad_value_names_key_value_and_what_is_allowed() {
         ("namesrvAddr=localhost", ["namesrvAddr", "localhost", "host:port"]),
         ("namesrvAddr=a:9876;b:x", ["namesrvAddr", "b:x", "host:port"]),
         ("deleteWhen=25", ["deleteWhen", "25", "0 to 23"]),
-        ("brokerRole=SLAVE", ["brokerRole", "SLAVE", "replicate"]),
-        ("brokerId=1", ["brokerId", "1", "replicate"]),
-        ("brokerRole=SYNC_MASTER\ninSyncReplicas=2", ["inSyncReplicas", "2", "replicate"]),
+        ("brokerRole=SLAVE", ["brokerId", "0", "1 and above with brokerRole=SLAVE"]),
+        ("brokerId=1", ["brokerId", "1", "0 unless brokerRole=SLAVE"]),
+        ("minInSyncReplicas=2", ["minInSyncReplicas", "2", "in-sync sets"]),
+        ("enableControllerMode=true", ["enableControllerMode", "true", "brokerRole"]),
         (
             "transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH",
             ["transientStorePoolEnable", "SYNC_FLUSH", "ASYNC_FLUSH"],

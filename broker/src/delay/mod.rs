@@ -11,7 +11,7 @@ mod progress;
 use rocketmq_protocol::message::properties::{self, name};
 
 pub use delivery::Delivery;
-pub use progress::DelayProgress;
+pub use progress::{DelayOffsetTable, DelayProgress};
 
 /// Where a message with a delay level is stored until it is due.
 #[derive(Debug, PartialEq, Eq)]

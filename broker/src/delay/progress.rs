@@ -110,6 +110,16 @@ impl DelayProgress {
         self.write(current)
     }
 
+    /// Takes over the progress of a master and writes it.
+    ///
+    /// # Errors
+    /// When the file cannot be written; the old one is still there then.
+    pub fn follow(&self, master: &DelayOffsetTable) -> Result<(), MetadataError> {
+        let _writer = self.writer.lock();
+        self.state.lock().current.clone_from(&master.offset_table);
+        self.write(master.offset_table.clone())
+    }
+
     fn write(&self, offsets: Offsets) -> Result<(), MetadataError> {
         let mut table = self.state.lock().written.clone();
         if table.offset_table == offsets {

@@ -43,8 +43,8 @@ pub fn get_broker_config(
 }
 
 /// UPDATE_BROKER_CONFIG: changes keys, all or none, and writes them to the configuration file.
-/// What only the start reads (ports, directories) takes effect with the next start; unknown keys
-/// are ignored, as in RocketMQ.
+/// What only the start reads takes effect with the next start, and what says which broker this is
+/// cannot be changed; unknown keys are ignored, as in RocketMQ.
 pub fn update_broker_config(
     state: &Arc<BrokerState>,
     conn: &Arc<Connection>,
@@ -60,6 +60,17 @@ pub fn update_broker_config(
     if let Some((key, _)) = pairs.iter().find(|(key, _)| before.is_black_listed(key)) {
         let remark = format!("Can not update config in black list: {key}");
         return Response::error(ResponseCode::NO_PERMISSION, remark);
+    }
+    let is_fixed = |key: &str, value: &str| {
+        BrokerConfig::is_fixed_while_running(key)
+            && before.get(key).as_deref() != Some(value.trim())
+    };
+    if let Some((key, value)) = pairs.iter().find(|(key, value)| is_fixed(key, value)) {
+        let remark = format!(
+            "{key} cannot become `{value}` while the broker runs: it says which broker this is or what \
+             its files are like; stop the broker and change it in its configuration file"
+        );
+        return Response::error(ResponseCode::INVALID_PARAMETER, remark);
     }
     let mut after = (*before).clone();
     let (mut taken, mut without_effect) = (Vec::new(), Vec::new());

@@ -17,6 +17,7 @@ pub mod offset;
 pub mod pull;
 pub mod queue;
 pub mod relay;
+pub mod replication;
 pub mod reset;
 pub mod retention;
 pub mod retry;
@@ -240,8 +241,8 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::VIEW_MESSAGE_BY_ID => message::view_message_by_id,
         RequestCode::QUERY_MESSAGE => message::query_message,
         RequestCode::GET_BROKER_RUNTIME_INFO => stats::get_broker_runtime_info,
+        RequestCode::GET_BROKER_HA_STATUS => replication::get_broker_ha_status,
         RequestCode::GET_CONSUME_STATS => stats::get_consume_stats,
-        RequestCode::GET_BROKER_HA_STATUS => stats::get_broker_ha_status,
         RequestCode::GET_BROKER_CONSUME_STATS => stats::get_broker_consume_stats,
         RequestCode::VIEW_BROKER_STATS_DATA => stats::view_broker_stats_data,
         RequestCode::QUERY_CONSUME_QUEUE => queue::query_consume_queue,
@@ -301,7 +302,7 @@ fn later_work(code: RequestCode) -> Option<&'static str> {
         RequestCode::RESUME_CHECK_HALF_MESSAGE => "it has no transactions",
         RequestCode::EXCHANGE_BROKER_HA_INFO
         | RequestCode::RESET_MASTER_FLUSH_OFFSET
-        | RequestCode::NOTIFY_MIN_BROKER_ID_CHANGE => "it has no replication",
+        | RequestCode::NOTIFY_MIN_BROKER_ID_CHANGE => "it replicates by brokerRole alone",
         RequestCode::UPDATE_AND_CREATE_STATIC_TOPIC => {
             "it has no static topics; make an ordinary one with UPDATE_AND_CREATE_TOPIC"
         }

@@ -18,9 +18,11 @@ use rocketmq_protocol::subscription::{MessageModel, SubscriptionData};
 use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{Arrival, ArrivalListener, GetLimits, GetResult, GetStatus, StoreError};
 
+use crate::config::BrokerRole;
 use crate::filter::TagFilter;
 use crate::long_poll::{self, HeldPull, SuggestedBroker, Woken};
 use crate::metadata::perm;
+use crate::replication;
 use crate::state::BrokerState;
 
 /// Value of `forbiddenType` beside NO_PERMISSION: what refuses (`ForbiddenType`).
@@ -103,6 +105,19 @@ fn try_pull(
     if config.broker_permission & perm::READ == 0 {
         let remark = format!("the broker[{}] pulling message is forbidden", config.broker_ip1);
         return Err(Refusal::forbidden(Forbidden::Broker, remark));
+    }
+    if config.broker_role == BrokerRole::Slave && !config.slave_read_enable {
+        let (min_offset, max_offset) = queue_range(state, &request.topic, request.queue_id);
+        let header = PullMessageResponse {
+            next_begin_offset: request.queue_offset,
+            min_offset,
+            max_offset,
+            ..PullMessageResponse::default()
+        };
+        let code = ResponseCode::PULL_RETRY_IMMEDIATELY;
+        let remark = "this slave serves no reads (slaveReadEnable)";
+        out.reply_header(frame.ticket(), code, Some(remark), &header);
+        return Ok(());
     }
     let group = state.groups.get_or_create(&request.consumer_group).ok_or_else(|| {
         let remark = format!("subscription group [{}] does not exist", request.consumer_group);
@@ -258,7 +273,7 @@ impl Pull<'_> {
             return;
         }
         let result = self.read(state);
-        let Some(wait) = wait.filter(|_| self.is_nothing_new(&result)) else {
+        let Some(wait) = wait.filter(|_| self.may_wait(state, &result)) else {
             self.answer(state, result, out);
             return;
         };
@@ -286,9 +301,12 @@ impl Pull<'_> {
         state.store.get_messages(self.topic, self.queue_id, self.queue_offset, limits, self.filter)
     }
 
-    fn is_nothing_new(&self, result: &Result<GetResult, StoreError>) -> bool {
+    /// Whether what was found is answered only when something new has come.
+    fn may_wait(&self, state: &BrokerState, result: &Result<GetResult, StoreError>) -> bool {
         result.as_ref().is_ok_and(|found| {
-            response_code(found.status, self.queue_offset) == ResponseCode::PULL_NOT_FOUND
+            let code = response_code(found.status, self.queue_offset);
+            let redirected = replication::redirect(state, &state.config.load(), code);
+            redirected.map_or(code, |redirected| redirected.code) == ResponseCode::PULL_NOT_FOUND
         })
     }
 
@@ -302,13 +320,23 @@ impl Pull<'_> {
                 return;
             }
         };
-        let code = response_code(result.status, self.queue_offset);
-        let header = PullMessageResponse {
+        let mut code = response_code(result.status, self.queue_offset);
+        let mut header = PullMessageResponse {
             next_begin_offset: result.next_begin_offset,
             min_offset: result.min_offset,
             max_offset: result.max_offset,
             ..self.response(result.suggest_slave)
         };
+        if let Some(redirected) = replication::redirect(state, &state.config.load(), code) {
+            code = redirected.code;
+            // One that reads old messages may go on here.
+            if let Some(which) = redirected.which_broker.filter(|_| !result.suggest_slave) {
+                header.suggest_which_broker_id = which;
+            }
+            if redirected.keeps_offset {
+                header.next_begin_offset = self.queue_offset;
+            }
+        }
         // What a waiting pull took is mostly its wait.
         let took = if self.was_held { Duration::ZERO } else { self.began.elapsed() };
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -427,6 +455,7 @@ impl PullWaker {
 impl ArrivalListener for PullWaker {
     fn arrived(&self, batch: &[Arrival]) {
         let Some(state) = self.0.upgrade() else { return };
+        state.replication.log_grew();
         if state.long_polls.is_empty() {
             return;
         }

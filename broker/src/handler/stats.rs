@@ -8,7 +8,6 @@ use rocketmq_protocol::body::consume::{
     QueryConsumeTimeSpanBody, QueueTimeSpan,
 };
 use rocketmq_protocol::body::group::GroupList;
-use rocketmq_protocol::body::replication::{HaClientRuntimeInfo, HaRuntimeInfo};
 use rocketmq_protocol::body::route::TopicList;
 use rocketmq_protocol::body::topic::{TopicOffset, TopicStatsTable};
 use rocketmq_protocol::body::{KVTable, MessageQueue, TopicConfig};
@@ -127,20 +126,6 @@ pub fn get_broker_consume_stats(
         list.consume_stats_list.push(BTreeMap::from([(group.to_string(), of_group)]));
     }
     Response::ok().with_json(&list)
-}
-
-/// GET_BROKER_HA_STATUS: what a master without slaves has to say.
-pub fn get_broker_ha_status(
-    state: &Arc<BrokerState>,
-    _conn: &Arc<Connection>,
-    _frame: &Frame<'_>,
-) -> Response {
-    Response::ok().with_json(&HaRuntimeInfo {
-        ha_client_runtime_info: Some(HaClientRuntimeInfo::default()),
-        master: true,
-        master_commit_log_max_offset: state.store.max_physical_offset(),
-        ..HaRuntimeInfo::default()
-    })
 }
 
 /// VIEW_BROKER_STATS_DATA: one figure over the last minute, hour and day.

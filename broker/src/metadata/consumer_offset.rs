@@ -308,6 +308,18 @@ impl ConsumerOffsets {
         OffsetFile { data_version, group_topic_map, offset_table }
     }
 
+    /// Takes over the offsets of a master; those that it does not have stay, as with RocketMQ.
+    pub fn follow(&self, master: OffsetFile) {
+        for (key, queues) in master.offset_table {
+            let Some((topic, group)) = key.split_once('@') else { continue };
+            for (queue_id, consumer_offset) in queues {
+                self.set(group, topic, queue_id, |queue| queue.committed = Some(consumer_offset));
+            }
+        }
+        *self.version.lock() = master.data_version;
+        self.dirty.store(true, Ordering::Release);
+    }
+
     /// Writes the file if anything changed since the last write.
     ///
     /// # Errors

@@ -318,6 +318,32 @@ impl GroupTable {
         Ok(true)
     }
 
+    /// Takes over the groups of a master, version and all.
+    ///
+    /// # Errors
+    /// When the file cannot be written; nothing is changed then.
+    pub fn follow(&self, master: GroupFile) -> Result<(), MetadataError> {
+        let mut writer = self.writer.lock();
+        if writer.version == master.data_version {
+            return Ok(());
+        }
+        let mut groups = GroupMap::default();
+        for (name, mut group) in master.subscription_group_table {
+            group.group_name.clone_from(&name);
+            groups.insert(name.into(), Arc::new(group));
+        }
+        let version = std::mem::replace(&mut writer.version, master.data_version);
+        let forbidden = std::mem::replace(&mut writer.forbidden, master.forbidden_table);
+        if let Err(error) = writer.save(&groups) {
+            writer.version = version;
+            writer.forbidden = forbidden;
+            return Err(error);
+        }
+        self.groups.store(Arc::new(groups));
+        self.dirty.store(false, Ordering::Release);
+        Ok(())
+    }
+
     fn change(&self, edit: impl FnOnce(&mut GroupMap)) -> Result<(), MetadataError> {
         self.change_all(|groups, _| edit(groups))
     }

@@ -96,7 +96,7 @@ pub fn save<T: Serialize>(path: &Path, value: &T) -> Result<(), MetadataError> {
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, MetadataError> {
-    match fs::read(path) {
+    match small_file::read_whole(&RealFileSystem, path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(io_error("read", path, source)),

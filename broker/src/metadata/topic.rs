@@ -377,6 +377,42 @@ impl TopicTable {
         (!self.contains(topic)).then(remove_data)
     }
 
+    /// Takes over the topics of a master, version and all. Returns the names that are gone.
+    ///
+    /// # Errors
+    /// When `topics.json` cannot be written; nothing is changed then.
+    pub fn follow(
+        &self,
+        version: DataVersion,
+        topics: BTreeMap<String, TopicConfig>,
+    ) -> Result<Vec<String>, MetadataError> {
+        let mut writer = self.writer.lock();
+        if writer.version == version {
+            return Ok(Vec::new());
+        }
+        let mut followed = TopicMap::default();
+        for (name, mut topic) in topics {
+            topic.topic_name.clone_from(&name);
+            followed.insert(name.into(), Arc::new(topic));
+        }
+        let before = std::mem::replace(&mut writer.version, version);
+        if let Err(error) = writer.save(&followed) {
+            writer.version = before;
+            return Err(error);
+        }
+        let gone = self
+            .topics
+            .load()
+            .keys()
+            .filter(|name| !followed.contains_key(*name))
+            .map(|name| name.to_string())
+            .collect();
+        self.topics.store(Arc::new(followed));
+        drop(writer);
+        self.changes.changed();
+        Ok(gone)
+    }
+
     fn change(&self, edit: impl FnOnce(&mut TopicMap)) -> Result<(), MetadataError> {
         self.change_locked(self.writer.lock(), edit)
     }

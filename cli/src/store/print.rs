@@ -7,7 +7,7 @@ use rocketmq_protocol::message::properties;
 use rocketmq_protocol::message::record::MessageRecord;
 use rocketmq_store::StoreConfig;
 use rocketmq_store::checkpoint::CheckpointWords;
-use rocketmq_store::inspect::dump::{LogPlace, QueueEntry};
+use rocketmq_store::inspect::dump::{IndexHit, LogPlace, QueueEntry};
 use rocketmq_store::inspect::{CheckReport, Kept, Repaired};
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ pub fn findings(report: &CheckReport) -> anyhow::Result<()> {
 pub fn summary(config: &StoreConfig, report: &CheckReport) -> String {
     format!(
         "{} end; log {} to {} in {} files of {} bytes, {} messages from {} to {}; {} queues, {} \
-         entries; {} messages of deleted topics; {} findings of damage",
+         entries; {} index files, {} entries; {} messages of deleted topics; {} findings of damage",
         if report.clean { "clean" } else { "unclean" },
         report.log_start,
         report.log_end,
@@ -58,6 +58,8 @@ pub fn summary(config: &StoreConfig, report: &CheckReport) -> String {
         output::time(report.last_store_ms),
         report.queues,
         report.entries,
+        report.index_files,
+        report.index_entries,
         report.records_of_deleted_topics,
         report.damage,
     )
@@ -79,6 +81,8 @@ pub struct CheckRow<'a> {
     last_store_timestamp: i64,
     queues: usize,
     queue_entries: u64,
+    index_files: usize,
+    index_entries: u64,
     messages_of_deleted_topics: u64,
     findings: Vec<FindingRow<'a>>,
     more_findings: u64,
@@ -99,6 +103,8 @@ impl<'a> CheckRow<'a> {
             last_store_timestamp: report.last_store_ms,
             queues: report.queues,
             queue_entries: report.entries,
+            index_files: report.index_files,
+            index_entries: report.index_entries,
             messages_of_deleted_topics: report.records_of_deleted_topics,
             findings: rows(report),
             more_findings: report.findings_dropped,
@@ -118,6 +124,8 @@ pub struct PlanRow {
     give_length: Vec<String>,
     /// Queues that are built anew.
     rebuild: Vec<String>,
+    /// Whether the index is made from the log again.
+    rebuild_index: bool,
     keep: bool,
 }
 
@@ -155,6 +163,7 @@ impl PlanRow {
                 .iter()
                 .map(|queue| format!("{}/{}", queue.topic, queue.queue_id))
                 .collect(),
+            rebuild_index: report.rebuild_index,
             keep: kept == Kept::Aside,
         }
     }
@@ -178,6 +187,7 @@ impl PlanRow {
         lines.extend(self.take_out.iter().map(|file| format!("  take out {file}")));
         lines.extend(self.give_length.iter().map(|file| format!("  give {file} its length")));
         lines.extend(self.rebuild.iter().map(|queue| format!("  build queue {queue} anew")));
+        lines.extend(self.rebuild_index.then(|| "  make the index from the log again".to_owned()));
         lines.push(match self.keep {
             true => "  and keep what it takes away in a directory repair-TIME".to_owned(),
             false => "  and remove what it takes away".to_owned(),
@@ -376,6 +386,56 @@ pub fn checkpoint(words: &CheckpointWords, format: Format) -> anyhow::Result<()>
                 output::line(&format!("{name:<20} {word}"))?;
             }
         }
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IndexHitRow {
+    file: String,
+    physical_offset: i64,
+    key_hash: i32,
+    stored_from: i64,
+    /// Absent when no sound record lies there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    has_key: Option<bool>,
+}
+
+/// Prints entries of the index in the chains of a key.
+pub fn index_hits(hits: &[IndexHit], format: Format) -> anyhow::Result<()> {
+    let rows: Vec<_> = hits
+        .iter()
+        .map(|hit| IndexHitRow {
+            file: hit.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            physical_offset: hit.entry.physical_offset,
+            key_hash: hit.entry.key_hash,
+            stored_from: hit.store_timestamp_ms,
+            has_key: hit.has_key,
+        })
+        .collect();
+    match format {
+        Format::Json => output::json(&rows)?,
+        Format::Text => output::table(
+            &["INDEX FILE", "PHYSICAL", "HASH", "STORED FROM", "RECORD"],
+            &rows
+                .iter()
+                .map(|row| {
+                    let record = match row.has_key {
+                        Some(true) => "has the key",
+                        Some(false) => "has another key of this slot",
+                        None => "no such record",
+                    };
+                    vec![
+                        row.file.clone(),
+                        row.physical_offset.to_string(),
+                        row.key_hash.to_string(),
+                        output::time(row.stored_from),
+                        record.to_owned(),
+                    ]
+                })
+                .collect::<Vec<_>>(),
+        )?,
     }
     Ok(())
 }

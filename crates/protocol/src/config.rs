@@ -126,10 +126,36 @@ pub fn parse(text: &str) -> Vec<(String, String)> {
 }
 
 /// Reads a `.properties` file: UTF-8 if it is valid UTF-8, else ISO-8859-1, as Java does always.
+///
+/// A byte order mark in front, which some editors write, is no part of the first key.
 pub fn parse_bytes(bytes: &[u8]) -> Vec<(String, String)> {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     match std::str::from_utf8(bytes) {
         Ok(text) => parse(text),
         Err(_) => parse(&bytes.iter().map(|&byte| char::from(byte)).collect::<String>()),
+    }
+}
+
+/// A configuration file that is no text.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "byte {position} is zero, so this is no text in UTF-8 or ISO-8859-1; if an editor saved it as \
+     UTF-16, save it as UTF-8"
+)]
+pub struct NotText {
+    /// Where the first zero byte lies, from 0.
+    pub position: usize,
+}
+
+/// As [`parse_bytes`], for a file that a person wrote.
+///
+/// # Errors
+/// When it holds a zero byte, as UTF-16 does: its keys would all be unknown, and the program would
+/// start with defaults.
+pub fn parse_file(bytes: &[u8]) -> Result<Vec<(String, String)>, NotText> {
+    match bytes.iter().position(|&byte| byte == 0) {
+        Some(position) => Err(NotText { position }),
+        None => Ok(parse_bytes(bytes)),
     }
 }
 
@@ -146,6 +172,7 @@ pub fn write<K: AsRef<str>, V: AsRef<str>>(pairs: &[(K, V)]) -> String {
     out
 }
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 const BLANKS: [char; 3] = [' ', '\t', '\u{c}'];
 
 /// An odd number of backslashes at the end continues the line; an even one is escaped backslashes.
@@ -504,6 +531,14 @@ mod tests {
 
     fn example(text: &str) -> Result<(Example, Vec<String>), ConfigError> {
         Example::from_properties(&parse(text))
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped_and_utf_16_is_named() {
+        let pairs = [("brokerName".to_owned(), "b".to_owned())];
+        assert_eq!(parse_file("\u{feff}brokerName=b\n".as_bytes()), Ok(pairs.to_vec()));
+        let utf_16: Vec<u8> = "brokerName=b".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        assert_eq!(parse_file(&utf_16), Err(NotText { position: 0 }));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::call::{CallError, Request, ResponseFrame};
 use crate::connection::{Connection, Limits};
 use crate::counters::SocketCounters;
 use crate::driver::Driver;
+use crate::input_budget::InputBudget;
 use crate::output::Output;
 use crate::server::{next_connection_id, tune};
 use crate::service::Service;
@@ -67,6 +68,7 @@ struct Inner {
     config: ClientConfig,
     adapter: Arc<Adapter>,
     counters: Arc<SocketCounters>,
+    input_budget: Arc<InputBudget>,
     /// Units of [`UNIT_BYTES`].
     room: Semaphore,
     room_units: u32,
@@ -86,6 +88,8 @@ enum Peer {
 }
 
 const UNIT_BYTES: usize = 1024;
+/// What all connections may keep of large answers that have not arrived whole.
+const INPUT_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Calls that may wait on one connection (clientAsyncSemaphoreValue).
 const CALLS_MAX: usize = 65_535;
 
@@ -100,6 +104,7 @@ impl Client {
                 config,
                 adapter: Arc::new(Adapter { handler }),
                 counters: Arc::default(),
+                input_budget: Arc::new(InputBudget::new(INPUT_BYTES_MAX)),
                 room: Semaphore::new(room_units as usize),
                 room_units,
                 peers: Mutex::default(),
@@ -250,6 +255,7 @@ async fn connect(
                 in_flight_bytes_max: inner.config.in_flight_bytes_max,
                 read_bytes_max: 256 * 1024,
                 calls_max: CALLS_MAX,
+                input_budget: inner.input_budget.clone(),
             };
             let id = next_connection_id();
             let conn = Arc::new(Connection::new(id, remote, local, 0, addr.clone(), limits));

@@ -18,6 +18,7 @@ use rocketmq_protocol::frame::Ticket;
 use rocketmq_protocol::response::Response;
 
 use crate::call::{CallError, ResponseFrame};
+use crate::input_budget::InputBudget;
 use crate::output::Output;
 use crate::pending::{NotEntered, Pending};
 
@@ -34,6 +35,8 @@ pub(crate) struct Limits {
     pub read_bytes_max: usize,
     /// Requests of ours that may wait for an answer.
     pub calls_max: usize,
+    /// What all connections may keep of frames that have not arrived whole.
+    pub input_budget: Arc<InputBudget>,
 }
 
 /// One TCP connection. All methods may be called from any thread.

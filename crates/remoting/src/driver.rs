@@ -31,6 +31,8 @@ const BATCH_FRAMES_MAX: usize = 256;
 const KEEP_BYTES_MAX: usize = 64 * 1024;
 /// How long a peer has to close its side after we closed ours.
 const LINGER: Duration = Duration::from_millis(500);
+/// A peer that takes nothing of its answers for so long does not hold up a graceful shutdown.
+const DRAIN_STALL: Duration = Duration::from_secs(5);
 /// First byte of a TLS ClientHello record.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -46,8 +48,12 @@ pub(crate) struct Driver<S: Service> {
     out: Output,
     /// Kept between rounds for its allocation only.
     batch: Vec<Frame<'static>>,
+    /// This connection's part of the input budget: what its read buffer has beyond the usual.
+    input_share: usize,
     seen_bytes: bool,
     paused: bool,
+    /// A graceful shutdown has begun.
+    draining: bool,
     stage: Stage,
     tick: Pin<Box<Sleep>>,
     last_activity: Instant,
@@ -93,8 +99,10 @@ impl<S: Service> Driver<S> {
             input: Vec::new(),
             out: Output::new(),
             batch: Vec::new(),
+            input_share: 0,
             seen_bytes: false,
             paused: false,
+            draining: false,
             stage: Stage::Serving,
             tick,
             last_activity: now,
@@ -120,6 +128,11 @@ impl<S: Service> Driver<S> {
             if let Err(error) = self.write(cx) {
                 debug!(remote = self.conn.remote_text(), %error, "connection lost in a write");
                 return Poll::Ready(());
+            }
+            if wish == Wish::Drain && !self.draining {
+                self.draining = true;
+                self.last_activity = Instant::now();
+                self.tick.as_mut().reset(self.last_activity + DRAIN_STALL);
             }
             match wish {
                 Wish::Serve => {}
@@ -231,7 +244,11 @@ impl<S: Service> Driver<S> {
         let left_bytes = self.input.len();
         if self.input.capacity() - left_bytes < self.read_bytes / 2 {
             // Doubles at most what has really arrived, whatever length a frame announces.
-            self.input.reserve_exact(self.read_bytes.max(left_bytes));
+            let more_bytes = self.read_bytes.max(left_bytes);
+            if !self.take_input_share(left_bytes + more_bytes) {
+                return Read::End;
+            }
+            self.input.reserve_exact(more_bytes);
         }
         let room_bytes = self.input.capacity() - left_bytes;
         match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input) {
@@ -269,6 +286,24 @@ impl<S: Service> Driver<S> {
             }
         }
         self.serve_input()
+    }
+
+    /// Counts a read buffer of so many bytes. False when large frames that have not arrived whole
+    /// fill the bound of all connections: this one must end.
+    fn take_input_share(&mut self, buffer_bytes: usize) -> bool {
+        let beyond_usual = buffer_bytes.saturating_sub(2 * self.conn.limits.read_bytes_max);
+        let budget = &self.conn.limits.input_budget;
+        let taken = budget.resize(&mut self.input_share, beyond_usual);
+        if !taken {
+            SocketCounters::add(&self.counters.frames_broken, 1);
+            warn!(
+                remote = self.conn.remote_text(),
+                buffer_bytes,
+                limit_bytes = budget.bytes_max(),
+                "closing connection: too many bytes of unfinished frames on all connections"
+            );
+        }
+        taken
     }
 
     /// Serves all whole frames of the input and keeps what follows them.
@@ -343,8 +378,13 @@ impl<S: Service> Driver<S> {
     /// Gives back what one large frame made the buffer grow to.
     fn shrink_input(&mut self) {
         if self.input.is_empty() && self.input.capacity() > 2 * self.conn.limits.read_bytes_max {
-            self.input = Vec::new();
+            self.drop_input();
         }
+    }
+
+    fn drop_input(&mut self) {
+        self.input = Vec::new();
+        self.conn.limits.input_budget.resize(&mut self.input_share, 0);
     }
 
     /// At every quarter of the idle time: false when the connection was idle for all of it. A quiet
@@ -359,7 +399,7 @@ impl<S: Service> Driver<S> {
         }
         if quiet >= idle / 8 {
             if self.input.is_empty() {
-                self.input = Vec::new();
+                self.drop_input();
                 self.read_bytes = READ_BYTES_MIN.min(self.conn.limits.read_bytes_max);
             }
             if self.out.is_empty() && self.out.tail.capacity() > KEEP_BYTES_MAX {
@@ -367,7 +407,17 @@ impl<S: Service> Driver<S> {
             }
             self.batch = Vec::new();
         }
-        let next = (self.last_activity + idle).min(Instant::now() + idle / 4);
+        if self.draining && quiet >= DRAIN_STALL && !self.out.is_empty() {
+            let remote = self.conn.remote_text();
+            warn!(
+                remote,
+                unwritten_bytes = self.out.len_bytes(),
+                "closing connection at the shutdown: the peer does not read its answers"
+            );
+            return false;
+        }
+        let pause = if self.draining { DRAIN_STALL } else { idle / 4 };
+        let next = (self.last_activity + idle).min(Instant::now() + pause);
         self.tick.as_mut().reset(next);
         true
     }
@@ -376,6 +426,7 @@ impl<S: Service> Driver<S> {
 impl<S: Service> Drop for Driver<S> {
     fn drop(&mut self) {
         self.conn.mark_closed();
+        self.conn.limits.input_budget.resize(&mut self.input_share, 0);
         SocketCounters::add(&self.counters.connections_closed, 1);
         let closed = catch_unwind(AssertUnwindSafe(|| self.service.closed(&self.conn)));
         if let Err(panic) = closed {

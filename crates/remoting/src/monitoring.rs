@@ -6,17 +6,32 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+/// Connections at one time; one more is closed at once. Probes and a few scrapers need no more.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a peer has for the head of its request, and a connection may stay without one.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a whole connection lasts. A peer that does not read its answer holds it no longer.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause after accepting failed, which mostly means that the process has no descriptor left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// What a probe is told.
 pub trait Health: Send + Sync + 'static {
@@ -73,13 +88,56 @@ pub async fn serve(
         )
         .with_state(Shared { registry, health });
     let stop = CancellationToken::new();
-    let stopped = stop.clone().cancelled_owned();
-    let task = tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stopped).await {
-            warn!(%error, "metrics and health are no longer served");
-        }
-    });
+    let task = tokio::spawn(accept(listener, routes, stop.clone()));
     Ok(Monitoring { addr, stop, task: Some(task) })
+}
+
+/// Accepts until stopped, then waits for the requests in progress.
+async fn accept(listener: TcpListener, routes: Router, stop: CancellationToken) {
+    let (room, connections) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), TaskTracker::new());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((socket, _)) => {
+                // Without room the socket is dropped, which closes it.
+                if let Ok(place) = room.clone().try_acquire_owned() {
+                    let serving = serve_connection(socket, routes.clone(), stop.clone());
+                    connections.spawn(async move {
+                        serving.await;
+                        drop(place);
+                    });
+                }
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a connection for metrics and health");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+    connections.close();
+    connections.wait().await;
+}
+
+async fn serve_connection(socket: TcpStream, routes: Router, stop: CancellationToken) {
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    let service = TowerToHyperService::new(routes);
+    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(socket), service));
+    let served = tokio::time::timeout(CONNECTION_TIMEOUT, async {
+        tokio::select! {
+            served = connection.as_mut() => return served,
+            () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.as_mut().await
+    });
+    match served.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "connection for metrics and health lost"),
+        Err(_) => debug!("connection for metrics and health closed after its time"),
+    }
 }
 
 impl Monitoring {

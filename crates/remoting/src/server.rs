@@ -21,7 +21,9 @@ use tracing::{info, warn};
 
 use crate::connection::{Connection, Limits};
 use crate::counters::SocketCounters;
+use crate::descriptors;
 use crate::driver::Driver;
+use crate::input_budget::InputBudget;
 use crate::service::Service;
 
 /// How a server listens, and its bounds. The defaults are RocketMQ's where it has one.
@@ -45,6 +47,9 @@ pub struct ServerConfig {
     pub read_bytes_max: usize,
     /// Requests of ours to one client that may wait for their answer.
     pub calls_max: usize,
+    /// What all connections together may keep of large frames that have not arrived whole; the
+    /// connection that would exceed it is closed.
+    pub input_bytes_max: usize,
 }
 
 impl Default for ServerConfig {
@@ -59,6 +64,7 @@ impl Default for ServerConfig {
             in_flight_bytes_max: 16 * 1024 * 1024,
             read_bytes_max: 256 * 1024,
             calls_max: 4096,
+            input_bytes_max: 512 * 1024 * 1024,
         }
     }
 }
@@ -137,13 +143,14 @@ pub fn bind<S: Service>(config: ServerConfig, service: Arc<S>) -> io::Result<Ser
         in_flight_bytes_max: config.in_flight_bytes_max,
         read_bytes_max: config.read_bytes_max,
         calls_max: config.calls_max,
+        input_budget: Arc::new(InputBudget::new(config.input_bytes_max)),
     };
     let acceptor = Arc::new(Acceptor {
         threads,
         shared,
         service,
         limits,
-        connections_max: config.connections_max,
+        connections_max: descriptors::connections_max(config.connections_max),
         last_refused_log: Mutex::new(None),
     });
     for (index, listener) in listeners.into_iter().enumerate() {

@@ -259,3 +259,41 @@ fn every_listener_is_bound_and_known() {
     let error = rocketmq_remoting::bind(taken, server.service.clone()).expect_err("in use");
     assert!(error.to_string().contains(&server.addr().to_string()), "{error}");
 }
+
+#[test]
+fn unfinished_frames_of_all_connections_together_are_bounded() {
+    const BOUND: usize = 8 << 20;
+    let server = start(ServerConfig { input_bytes_max: BOUND, ..config() });
+    let unfinished = request(ECHO, 1, 0, &[], &vec![0; 4 << 20]);
+    let unfinished = &unfinished[..unfinished.len() - 1];
+    // Each alone is within the bound, all together are not.
+    let mut raws: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    for raw in &mut raws {
+        raw.socket.set_write_timeout(Some(Duration::from_secs(10))).expect("timeout");
+        // Fails where the server has closed already.
+        let _ = raw.socket.write_all(unfinished);
+    }
+    eventually("some are closed", || server.server.counters().snapshot().frames_broken > 0);
+    let mut other = server.connect();
+    other.send(&echo(2, b"alive"));
+    assert_eq!(other.answer().body, b"alive");
+    drop(raws);
+    eventually("the others are gone", || server.server.connections().len() == 1);
+    // What they had is given back: a large frame fits again.
+    let mut large = server.connect();
+    large.send(&echo(3, &vec![7; 4 << 20]));
+    assert_eq!(large.answer().body.len(), 4 << 20);
+}
+
+#[test]
+fn a_peer_that_does_not_read_does_not_hold_up_the_shutdown() {
+    let server = start(config());
+    let mut deaf = server.connect();
+    deaf.send(&request(LARGE, 1, 0, &[("n", "12000000")], b""));
+    eventually("its answer waits", || {
+        server.server.connections().first().is_some_and(|conn| conn.unwritten_bytes() > 0)
+    });
+    let begun = Instant::now();
+    server.server.shutdown(Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(30), "the deadline was waited for");
+}

@@ -52,3 +52,36 @@ async fn metrics_and_probes_are_served() {
     monitoring.shutdown().await;
     assert!(TcpStream::connect(addr).await.is_err());
 }
+
+#[tokio::test]
+async fn silent_peers_take_no_more_than_their_share() {
+    let health = Arc::new(Switch::default());
+    let monitoring = serve(([127, 0, 0, 1], 0).into(), Arc::new(Registry::default()), health).await;
+    let monitoring = monitoring.expect("serving");
+    let addr = monitoring.addr();
+    let mut silent = Vec::new();
+    for _ in 0..64 {
+        silent.push(TcpStream::connect(addr).await.expect("connect"));
+    }
+    // One more is closed without a word.
+    let mut surplus = TcpStream::connect(addr).await.expect("connect");
+    assert_eq!(surplus.read(&mut [0; 16]).await.ok().unwrap_or(0), 0);
+    drop(silent.pop());
+    let probed = async {
+        loop {
+            let mut socket = TcpStream::connect(addr).await.expect("connect");
+            let ask = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            let mut text = String::new();
+            // A refused connection may end in a reset.
+            if socket.write_all(ask).await.is_ok()
+                && socket.read_to_string(&mut text).await.is_ok()
+                && text.starts_with("HTTP/1.1 200")
+            {
+                return;
+            }
+        }
+    };
+    let limit = std::time::Duration::from_secs(10);
+    tokio::time::timeout(limit, probed).await.expect("room again once one of them is gone");
+    monitoring.shutdown().await;
+}

@@ -150,7 +150,8 @@ impl Parts {
         self.dispatcher.publish(turn, end as i64);
     }
 
-    fn dispatch_record(&self, record: &MessageRecord<'_>, arrivals: &mut Vec<Arrival>) {
+    /// Dispatches a record; the caller holds the dispatcher's turn.
+    pub(crate) fn dispatch_record(&self, record: &MessageRecord<'_>, arrivals: &mut Vec<Arrival>) {
         self.add_to_index(NewEntry::of_record(record));
         let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
         if sys_flag::is_outside_queues(dispatch.sys_flag) {

@@ -260,13 +260,79 @@ impl CommitLog {
             appender.file = None;
             self.written.publish(Written(appender.position as i64));
         }
+        self.next_file(appender).map(drop)
+    }
+
+    /// Makes the file that begins at the appender's position the current one.
+    fn next_file(&self, appender: &mut Appender) -> Result<Arc<MappedFile>, AppendError> {
         let file = self
             .preallocation
             .take(&self.files, appender.position)
             .map_err(AppendError::CreateFile)?;
         self.files.push(Arc::clone(&file));
-        appender.file = Some(file);
+        appender.file = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Lets a copy of another log go on at `physical_offset`: where this log ends, or, if it has no
+    /// file yet, where one begins.
+    ///
+    /// # Errors
+    /// [`AppendError::NotNext`] if that is elsewhere.
+    pub(crate) fn go_on_at(
+        &self,
+        appender: &mut Appender,
+        physical_offset: i64,
+    ) -> Result<(), AppendError> {
+        let not_next = AppendError::NotNext { physical_offset, expected: self.written().0 };
+        let Ok(position) = u64::try_from(physical_offset) else { return Err(not_next) };
+        if position == appender.position {
+            return Ok(());
+        }
+        let is_empty = appender.position == 0 && self.files.len() == 0;
+        if !is_empty || !position.is_multiple_of(self.files.file_bytes()) {
+            return Err(not_next);
+        }
+        appender.position = position;
+        self.written.publish(Written(physical_offset));
         Ok(())
+    }
+
+    /// Adds whole records and blanks of another log to the end of this one, which they continue.
+    ///
+    /// # Errors
+    /// When a file cannot be made or written. The files in front of it are written then.
+    pub(crate) fn append_copy(
+        &self,
+        appender: &mut Appender,
+        bytes: &[u8],
+        writability: &Writability,
+    ) -> Result<(), AppendError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let file = match &appender.file {
+                Some(file) => Arc::clone(file),
+                None => self.next_file(appender)?,
+            };
+            let room = (file.end_offset() - appender.position).min(rest.len() as u64) as usize;
+            let (now, later) = rest.split_at(room);
+            self.write_through(appender, now, appender.position, writability)?;
+            appender.position += now.len() as u64;
+            if appender.position == file.end_offset() {
+                appender.file = None;
+            }
+            rest = later;
+        }
+        if !bytes.is_empty() {
+            self.request_next(appender);
+        }
+        Ok(())
+    }
+
+    /// Notes the store time of the newest record of a copied log.
+    pub(crate) fn note_time(&self, appender: &mut Appender, timestamp_ms: i64) {
+        appender.timestamp_ms = appender.timestamp_ms.max(timestamp_ms);
+        self.timestamp_ms.store(appender.timestamp_ms, Ordering::Release);
     }
 
     /// The bytes of a record whose place and size a queue told.

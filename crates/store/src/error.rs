@@ -264,6 +264,9 @@ pub enum Refusal {
         /// What is wrong with it.
         found: String,
     },
+    /// The store is a copy of another one, which takes the messages.
+    #[error("this broker is a slave; messages are put to the master")]
+    Copy,
     /// The store is shutting down.
     #[error("the store is shut down")]
     ShutDown,
@@ -281,6 +284,22 @@ pub enum AppendError {
     /// The CommitLog could not be written; nothing of the failed part counts.
     #[error("append to the commit log: {0}")]
     Write(StoreError),
+    /// What was to be copied does not begin where the log ends.
+    #[error("bytes of the log from {physical_offset} on do not continue it, it ends at {expected}")]
+    NotNext {
+        /// Where they begin.
+        physical_offset: i64,
+        /// Where the log ends.
+        expected: i64,
+    },
+    /// What was to be copied is no log.
+    #[error("bytes from {physical_offset} of the log on are damaged: {reason}")]
+    Damaged {
+        /// Where the first record that is none lies.
+        physical_offset: i64,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The batch was not handed to the log yet, or holds no such message.
     #[error("message was not handed to the log")]
     NotAppended,

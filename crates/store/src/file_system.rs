@@ -195,7 +195,8 @@ struct RealFile {
 impl FileSystem for RealFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StoreFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(mode != OpenMode::ReadOnly);
+        // Without waiting: opening a pipe that somebody put in a file's place would hang.
+        options.read(true).write(mode != OpenMode::ReadOnly).custom_flags(libc::O_NONBLOCK);
         match mode {
             OpenMode::Existing | OpenMode::ReadOnly => {}
             OpenMode::New => {
@@ -203,10 +204,16 @@ impl FileSystem for RealFileSystem {
             }
             // What may be made or emptied must not lie elsewhere.
             OpenMode::Any => {
-                options.create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
+                options
+                    .create(true)
+                    .truncate(false)
+                    .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
             }
             OpenMode::Empty => {
-                options.create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
+                options
+                    .create(true)
+                    .truncate(true)
+                    .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
             }
         }
         let file = options.open(path).map_err(|error| match error.raw_os_error() {
@@ -216,6 +223,12 @@ impl FileSystem for RealFileSystem {
             ),
             _ => error,
         })?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is a directory, a pipe or a device; put a file in its place",
+            ));
+        }
         Ok(Arc::new(RealFile { file, path: path.to_owned() }))
     }
 

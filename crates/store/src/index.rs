@@ -282,6 +282,6 @@ fn name_of(local_ms: i64) -> u64 {
 }
 
 /// Whether a name is one of an index file.
-fn is_file_name(name: &str) -> bool {
+pub(crate) fn is_file_name(name: &str) -> bool {
     name.len() == NAME_DIGITS && name.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -14,6 +14,7 @@ use crate::file_system::{FileSystem, OpenMode, StoreFile};
 
 pub mod dump;
 mod finding;
+mod index;
 mod layout;
 mod log;
 mod queues;
@@ -57,8 +58,8 @@ impl InspectionLock {
     }
 }
 
-/// Verifies every file of a store directory, each record and each ConsumeQueue entry, and that the
-/// two agree in both directions. The log is read once. Writes nothing.
+/// Verifies every file of a store directory, each record, each ConsumeQueue entry and each entry of
+/// the index, and that they agree in both directions. The log is read once. Writes nothing.
 ///
 /// `config` says where the files lie and how long they are; [`found_config`] makes one of the
 /// directory itself.
@@ -74,7 +75,9 @@ pub fn check(
     small::check(file_system, config, &mut findings, &mut report)?;
     let topics = small::topics(file_system, config);
     let mut queues = queues::Queues::load(file_system, config, &mut findings)?;
-    log::check(file_system, config, &mut findings, &mut report, &mut queues)?;
+    let mut index = index::IndexCheck::load(file_system, config, &mut findings, &mut report)?;
+    log::check(file_system, config, &mut findings, &mut report, &mut queues, &mut index)?;
+    report.rebuild_index = index.finish(&mut findings, &report);
     queues.compare(&mut findings, &mut report, topics.as_ref());
     small::check_times(config, &mut findings, &report, small::words(file_system, config));
     report.findings = findings.kept;

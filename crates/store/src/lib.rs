@@ -20,6 +20,7 @@ mod flush;
 pub mod index;
 pub mod inspect;
 mod lock_file;
+mod log_copy;
 mod log_directories;
 mod log_walk;
 mod mapped_file_queue;

@@ -94,8 +94,11 @@ pub fn read_small_file<T>(
     }
 }
 
-/// Reads a whole file of bounded size.
-pub(crate) fn read_whole(file_system: &dyn FileSystem, path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a whole file of at most 1 GiB.
+///
+/// # Errors
+/// What the operating system says; also when it is no regular file, or larger.
+pub fn read_whole(file_system: &dyn FileSystem, path: &Path) -> io::Result<Vec<u8>> {
     let file = file_system.open(path, OpenMode::ReadOnly)?;
     let len = file.len_bytes()?;
     if len > BYTES_MAX {
@@ -154,6 +157,16 @@ mod tests {
         }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(read_small_file(&RealFileSystem, &path, text).unwrap().unwrap().value, "{1}");
+    }
+
+    #[test]
+    fn a_pipe_in_a_files_place_is_an_error_and_does_not_hang() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("topics.json");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let error = read_small_file(&RealFileSystem, &path, text).unwrap_err().to_string();
+        assert!(error.contains("topics.json") && error.contains("pipe"), "{error}");
     }
 
     #[test]

@@ -68,12 +68,14 @@ impl Default for Environment {
 
 /// A store directory, open. Dropped without [`Store::shutdown`] it stays marked as unclean.
 pub struct Store {
-    parts: Arc<Parts>,
+    pub(crate) parts: Arc<Parts>,
     threads: Threads,
     abort: AbortFile,
     /// How far behind the end of the log a record is taken to be in memory.
     hot_bytes: i64,
     is_shut_down: AtomicBool,
+    /// Whether messages come from another log alone; see `log_copy`.
+    pub(crate) takes_copies_only: AtomicBool,
     /// Dropped last: the directory is free only when everything else is closed.
     _lock: DirectoryLock,
 }
@@ -203,6 +205,7 @@ impl Store {
             abort,
             hot_bytes: memory_bytes / 100 * hot_percent,
             is_shut_down: AtomicBool::new(false),
+            takes_copies_only: AtomicBool::new(false),
             _lock: lock,
         };
         Ok((Arc::new(store), report))
@@ -250,6 +253,7 @@ impl Store {
         batch.appended = 0;
         batch.error = None;
         batch.arrivals.clear();
+        self.check_not_a_copy()?;
         self.parts.writability.check()?;
         if batch.is_empty() {
             return Ok(());

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::faulty::Faulty;
-use common::{append, bodies, open, small_config};
-use rocketmq_protocol::message::record::MessageRecord;
+use common::{append, bodies, message, open, small_config};
+use rocketmq_protocol::message::record::{MessageRecord, NewMessage};
+use rocketmq_store::index::file::Layout;
 use rocketmq_store::inspect::dump::{self, LogPlaceItem};
 use rocketmq_store::inspect::{
     self, CheckReport, InspectionLock, Kept, QueueName, Severity, found_config,
@@ -284,6 +285,131 @@ fn queues_that_disagree_are_found_in_both_directions_and_rebuilt() {
         let total = bodies(&store, "A", 0).len() + bodies(&store, "A", 1).len();
         assert_eq!(total, MESSAGES, "{accident}");
     }
+}
+
+/// Messages with keys, in the settings of all these tests; returns where each lies.
+fn made_with_keys(root: &Path) -> Vec<u64> {
+    let (store, _) = open(root);
+    let mut batch = store.new_batch();
+    for n in 0..60 {
+        let properties = format!("KEYS\u{1}k{n} all\u{2}UNIQ_KEY\u{1}U{n}\u{2}");
+        batch
+            .push(&NewMessage { properties: &[properties.as_bytes()], ..message("A", 0, b"x") })
+            .unwrap();
+    }
+    store.append(&mut batch).unwrap();
+    let places = (0..60).map(|index| batch.result(index).unwrap().physical_offset as u64).collect();
+    store.shutdown().unwrap();
+    places
+}
+
+fn index_files(root: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> =
+        fs::read_dir(root.join("index")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_index_is_verified_against_itself_and_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let places = made_with_keys(root);
+    let files = index_files(root);
+    let report = check(root);
+    assert_eq!(report.damage, 0, "{:#?}", report.findings);
+    assert_eq!((report.index_files, report.index_entries), (files.len(), 180));
+    let layout = Layout { slots: small_config(root).index_slots, entries: 50 };
+
+    // Each part is damaged in turn, found at its byte, and made anew by a repair.
+    let second = layout.entry_position(2);
+    let damages: [(usize, u64, Vec<u8>, u64, &str); 6] = [
+        (1, 36, 999_u32.to_be_bytes().to_vec(), 0, "indexCount 999"),
+        (1, 32, 1_u32.to_be_bytes().to_vec(), 0, "slots are used"),
+        (
+            0,
+            second + 4,
+            (places[40] as i64).to_be_bytes().to_vec(),
+            layout.entry_position(3),
+            "behind",
+        ),
+        (0, second + 16, 40_u32.to_be_bytes().to_vec(), second, "comes before it in its chain"),
+        (0, second + 12, (-1_i32).to_be_bytes().to_vec(), second, "the time -1 s"),
+        (
+            0,
+            layout.slot_position(0),
+            49_u32.to_be_bytes().to_vec(),
+            layout.slot_position(0),
+            "slot 0 leads to entry",
+        ),
+    ];
+    for (file, at, bytes, found_at, what) in damages {
+        let files = index_files(root);
+        overwrite(&files[file], at, &bytes);
+        let report = check(root);
+        let (_, found, text) = only(&report);
+        assert!(text.contains(what), "{what}: {text}");
+        assert_eq!(found, Some(found_at), "{text}");
+        assert!(report.rebuild_index);
+        let repaired = repair(root, Kept::Discarded);
+        assert_eq!(repaired.check.index_entries, 180);
+    }
+}
+
+#[test]
+fn an_entry_of_another_record_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    made_with_keys(root);
+    // The hash of another key in the same slot keeps the file right in itself.
+    let layout = Layout { slots: small_config(root).index_slots, entries: 50 };
+    let file = &index_files(root)[0];
+    let bytes = fs::read(file).unwrap();
+    let at = layout.entry_position(5) as usize;
+    let hash = i32::from_be_bytes(*bytes[at..].first_chunk().unwrap());
+    let other = hash + layout.slots as i32;
+    overwrite(file, at as u64, &other.to_be_bytes());
+    let (_, found, text) = only(&check(root));
+    assert_eq!(found, Some(at as u64));
+    assert!(text.contains("entry 5 should be one of the record"), "{text}");
+    assert_eq!(repair(root, Kept::Aside).check.index_entries, 180);
+}
+
+#[test]
+fn a_shorter_index_is_a_note_and_the_next_start_completes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    made_with_keys(root);
+    let last = index_files(root).pop().unwrap();
+    fs::remove_file(last).unwrap();
+    let report = check(root);
+    assert_eq!(report.damage, 0, "{:#?}", report.findings);
+    assert!(report.findings.iter().any(|found| found.what.contains("ends in front of the record")));
+    let (store, _) = open(root);
+    store.shutdown().unwrap();
+    drop(store);
+    assert_eq!(check(root).index_entries, 180);
+}
+
+#[test]
+fn the_chain_of_a_key_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let places = made_with_keys(root);
+    let chains =
+        |key: &str| dump::index_chains(&RealFileSystem, &small_config(root), "A", key).unwrap();
+    let (hits, broken) = chains("k7");
+    assert_eq!(broken, Vec::<String>::new());
+    let ours: Vec<_> = hits.iter().filter(|hit| hit.has_key == Some(true)).collect();
+    assert_eq!(ours.len(), 1, "{hits:#?}");
+    assert_eq!(ours[0].entry.physical_offset as u64, places[7]);
+    let all = chains("all").0;
+    assert_eq!(all.iter().filter(|hit| hit.has_key == Some(true)).count(), 60);
+    assert!(all.windows(2).all(|pair| {
+        pair[0].path != pair[1].path
+            || pair[0].entry.physical_offset >= pair[1].entry.physical_offset
+    }));
+    assert!(chains("none").0.iter().all(|hit| hit.has_key == Some(false)));
 }
 
 #[test]

@@ -10,5 +10,6 @@ mod disk;
 mod golden;
 mod kills;
 mod mqadmin;
+mod replication;
 mod restarts;
 mod takeover;

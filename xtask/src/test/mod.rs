@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every suite, a summary line for each, and a last line with
 //! the totals.
 
-mod interop;
+pub mod interop;
 mod kubernetes;
 mod tally;
 mod unit;

@@ -1,4 +1,4 @@
-//! Answers to sends: at once, or when the group commit or its time-out ends their wait.
+//! Answers to sends: at once, or when the group commit, slaves, or a time-out end their wait.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -138,19 +138,25 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Sends that wait for the group commit.
-pub(super) struct FlushWait {
+/// Sends that wait for the group commit, for slaves, or for one after the other.
+pub(super) struct StoredWait {
     pub(super) answers: Answers,
     pub(super) places: Vec<AppendResult>,
     pub(super) state: Arc<BrokerState>,
     pub(super) in_flight: InFlight,
+    /// Behind the last message.
+    pub(super) end: i64,
+    /// How many slaves must have them.
+    pub(super) slaves: usize,
 }
 
-impl FlushWait {
-    /// Answers the sends; may run on the flusher's thread.
-    pub(super) fn answer(mut self, end: WaitEnd) {
+impl StoredWait {
+    /// The wait for the disk has ended; may run on the flusher's thread.
+    pub(super) fn flushed(mut self, end: WaitEnd) {
         let code = match end {
-            WaitEnd::Flushed(DurableOutcome::Durable) => ResponseCode::SUCCESS,
+            WaitEnd::Flushed(DurableOutcome::Durable) | WaitEnd::Copied => {
+                return self.wait_for_slaves();
+            }
             WaitEnd::Flushed(DurableOutcome::Failed(reason)) => {
                 // Nobody knows what is on disk: to the producer it was not stored.
                 self.places.clear();
@@ -160,6 +166,26 @@ impl FlushWait {
             // Stored, but perhaps not on disk.
             WaitEnd::TimedOut => ResponseCode::FLUSH_DISK_TIMEOUT,
         };
+        self.answer(code);
+    }
+
+    /// Answers once enough slaves have the messages; they were copied while the disk was waited for.
+    pub(super) fn wait_for_slaves(self) {
+        if self.slaves == 0 {
+            return self.answer(ResponseCode::SUCCESS);
+        }
+        let (state, end, slaves) = (Arc::clone(&self.state), self.end, self.slaves);
+        let wait = state.copy_waits.add(Box::new(move |end| {
+            self.answer(match end {
+                WaitEnd::Copied | WaitEnd::Flushed(_) => ResponseCode::SUCCESS,
+                // Stored here, but perhaps not by enough slaves.
+                WaitEnd::TimedOut => ResponseCode::FLUSH_SLAVE_TIMEOUT,
+            });
+        }));
+        state.replication.on_copied(end, slaves, wait);
+    }
+
+    fn answer(self, code: ResponseCode) {
         let mut out = Output::new();
         self.answers.write(&self.state, &self.places, code, &mut out);
         self.in_flight.connection().send(out);

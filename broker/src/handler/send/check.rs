@@ -14,7 +14,7 @@ use rocketmq_remoting::Connection;
 use rocketmq_store::MessageError;
 
 use crate::clock::now_ms;
-use crate::config::BrokerConfig;
+use crate::config::{BrokerConfig, BrokerRole};
 use crate::delay;
 use crate::handler::retry;
 use crate::metadata::attributes;
@@ -110,6 +110,11 @@ pub(super) fn check(
             config.start_accept_send_request_time_stamp
         );
         return Err(Refusal::new(ResponseCode::SYSTEM_ERROR, remark));
+    }
+    // Before a topic is created that the master does not know.
+    if config.broker_role == BrokerRole::Slave {
+        let remark = "this broker is a slave; messages are put to the master";
+        return Err(Refusal::new(ResponseCode::SERVICE_NOT_AVAILABLE, remark));
     }
     let topic = match state.topics.get(topic_name) {
         Some(topic) => topic,

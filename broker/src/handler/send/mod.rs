@@ -24,13 +24,13 @@ use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{AppendBatch, AppendResult};
 
 use crate::clock::now_ms;
-use crate::config::{BrokerConfig, FlushDiskType};
+use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
 use crate::flush_waits::WaitEnd;
 use crate::metrics::MessageType;
 use crate::state::BrokerState;
 
 pub(super) use answer::append_error;
-use answer::{Answers, FlushWait, PendingSend, riders};
+use answer::{Answers, PendingSend, StoredWait, riders};
 use check::{Refusal, Said, check, destination, illegal, rewrite, unsupported};
 
 /// The sends of one socket read on their way into the log. Its buffers are reused.
@@ -277,19 +277,30 @@ impl SendBatch {
                 state.metrics.stored_by(&topic.topic_name, *kind, *puts, *messages, *bytes);
             }
         }
-        let is_sync = state.config.load().flush_disk_type == FlushDiskType::SyncFlush;
+        let config = state.config.load();
+        let is_sync = config.flush_disk_type == FlushDiskType::SyncFlush;
+        let slaves = slaves_waited_for(&config);
+        drop(config);
         let end = self.places.last().map(|place| place.physical_offset + place.bytes as i64);
         match end {
-            Some(end) if is_sync && answers.pending.iter().any(|send| send.waits) => {
-                let waiting = FlushWait {
+            Some(end)
+                if (is_sync || slaves > 0) && answers.pending.iter().any(|send| send.waits) =>
+            {
+                let waiting = StoredWait {
                     answers,
                     places: std::mem::take(&mut self.places),
                     state: Arc::clone(state),
                     in_flight: conn.hold(self.append.bytes()),
+                    end,
+                    slaves,
                 };
-                let wait = state.flush_waits.add(Box::new(|end| waiting.answer(end)));
-                let flushed = move |outcome| wait.end(WaitEnd::Flushed(outcome));
-                state.store.on_durable(end, Box::new(flushed));
+                if is_sync {
+                    let wait = state.flush_waits.add(Box::new(|end| waiting.flushed(end)));
+                    let flushed = move |outcome| wait.end(WaitEnd::Flushed(outcome));
+                    state.store.on_durable(end, Box::new(flushed));
+                } else {
+                    waiting.wait_for_slaves();
+                }
             }
             _ => {
                 answers.write(state, &self.places, ResponseCode::SUCCESS, out);
@@ -316,6 +327,15 @@ impl SendBatch {
         answers.unique_keys.clear();
         self.pending = answers.pending;
         self.unique_keys = answers.unique_keys;
+    }
+}
+
+/// How many slaves must have a message before its send is answered: with SYNC_MASTER as many as
+/// `inSyncReplicas` asks for besides the master. With 1, the default, RocketMQ does not wait either.
+fn slaves_waited_for(config: &BrokerConfig) -> usize {
+    match config.broker_role {
+        BrokerRole::SyncMaster => usize::try_from(config.in_sync_replicas - 1).unwrap_or(0),
+        BrokerRole::AsyncMaster | BrokerRole::Slave => 0,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Reading single things of a store directory: a record, entries of a queue, the checkpoint.
+//! Reading single things of a store directory: a record, entries of a queue, a chain of the index,
+//! the checkpoint.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,6 +14,10 @@ use crate::config::StoreConfig;
 use crate::consume_queue::{UNIT_BYTES, Unit};
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode};
+use crate::index::chain::Chain;
+use crate::index::file::{Entry, HEADER_BYTES, Header};
+use crate::index::is_file_name;
+use crate::index::key::{KeyHasher, keys_of};
 use crate::log_walk::Step;
 use crate::mapped_file_queue::file_name;
 
@@ -164,6 +169,100 @@ fn store_time(
         && record.queue_id == queue_id
         && record.queue_offset == queue_offset;
     same.then_some(record.store_timestamp_ms)
+}
+
+/// An entry of the index in the chain of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexHit {
+    /// The index file.
+    pub path: PathBuf,
+    /// The entry.
+    pub entry: Entry,
+    /// Store time of its record to the second, in ms.
+    pub store_timestamp_ms: i64,
+    /// Whether it is one of the key, and its record has it; other keys may have the same hash or only
+    /// the same slot. `None` if no sound record lies there.
+    pub has_key: Option<bool>,
+}
+
+/// Reads the chains of a topic's key, newest file first, each from the newest entry on. Also the
+/// reason where a chain cannot be followed to its end.
+///
+/// # Errors
+/// When the directory or a file cannot be read.
+pub fn index_chains(
+    file_system: &dyn FileSystem,
+    config: &StoreConfig,
+    topic: &str,
+    key: &str,
+) -> Result<(Vec<IndexHit>, Vec<String>), StoreError> {
+    let directory = config.root_dir.join("index");
+    if !file_system.exists(&directory).map_err(StoreError::io("look for", &directory))? {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let (mut findings, mut report) = (Findings::default(), CheckReport::default());
+    let log_files = log::load(file_system, config, &mut findings, &mut report)?;
+    let layout = config.index_layout();
+    let key_hash = KeyHasher::new(topic).hash(key);
+    let (mut hits, mut broken) = (Vec::new(), Vec::new());
+    let listed = file_system.list(&directory).map_err(StoreError::io("list", &directory))?;
+    for found in listed.iter().rev().filter(|found| is_file_name(&found.name)) {
+        let path = directory.join(&found.name);
+        if found.bytes != layout.file_bytes() {
+            broken.push(format!(
+                "{} has {} bytes, {} are expected; give the broker's configuration",
+                path.display(),
+                found.bytes,
+                layout.file_bytes()
+            ));
+            continue;
+        }
+        let file =
+            file_system.open(&path, OpenMode::ReadOnly).map_err(StoreError::io("open", &path))?;
+        let mut bytes = [0; HEADER_BYTES];
+        file.read_at(&mut bytes, 0).map_err(StoreError::io("read", &path))?;
+        let header = match Header::decode(&bytes, &layout) {
+            Ok(header) => header,
+            Err(reason) => {
+                broken.push(format!("{}: {reason}", path.display()));
+                continue;
+            }
+        };
+        let read = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
+        let mut chain = Chain::new(layout, key_hash, read, || header.next_entry)
+            .map_err(StoreError::io("read", &path))?;
+        loop {
+            match chain.next_entry() {
+                Ok(Some(entry)) => hits.push(IndexHit {
+                    path: path.clone(),
+                    entry,
+                    store_timestamp_ms: entry.timestamp_ms(header.begin_timestamp_ms),
+                    has_key: has_key(&log_files, entry.physical_offset, topic, key)
+                        .map(|has_key| has_key && entry.key_hash == key_hash),
+                }),
+                Ok(None) => break,
+                Err(error) => {
+                    broken.push(format!("{}: {error}", path.display()));
+                    break;
+                }
+            }
+        }
+    }
+    Ok((hits, broken))
+}
+
+fn has_key(files: &[log::LogFile], physical_offset: i64, topic: &str, key: &str) -> Option<bool> {
+    let place = u64::try_from(physical_offset).ok()?;
+    let file = files
+        .iter()
+        .find(|file| (file.base_offset..file.base_offset + file.bytes).contains(&place))?;
+    match Window::new(file).step(place - file.base_offset) {
+        Ok(Step::Record(record)) => {
+            let has_key = keys_of(record.sys_flag, record.properties).any(|found| found == key);
+            Some(record.topic == topic && has_key)
+        }
+        _ => None,
+    }
 }
 
 /// Reads the checkpoint; `None` if there is none that can be read.

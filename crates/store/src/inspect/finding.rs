@@ -151,6 +151,12 @@ pub struct CheckReport {
     pub queues: usize,
     /// Their entries.
     pub entries: u64,
+    /// Files of the index.
+    pub index_files: usize,
+    /// Their entries that are right; none where the files' sizes are not those of the settings.
+    pub index_entries: u64,
+    /// Whether a repair takes the index away, so that it is made from the log again.
+    pub rebuild_index: bool,
     /// What a repair, or the next start after a crash, would cut off the log.
     pub cut: Option<Cut>,
     /// Files of the log that a repair takes out, because nothing can be made of them.

@@ -38,9 +38,14 @@ pub fn found_config(
     if let Some(bytes) = lengths.most_frequent(UNIT_BYTES as u64) {
         config.consume_queue_file_bytes = bytes;
     }
-    // The length of an index file does not tell its slots from its entries. The index is left alone;
-    // the next start of the broker brings it to agree with the log.
-    config.message_index_enable = false;
+    // The length of an index file does not tell its slots from its entries. Files of another length
+    // than the default are left alone; the next start of the broker brings them to agree with the log.
+    let mut lengths = Lengths::default();
+    let index = root_dir.join("index");
+    lengths.count_if(file_system, &index, crate::index::is_file_name)?;
+    let default = config.index_layout().file_bytes();
+    let is_default = |bytes: &u64| *bytes == default;
+    config.message_index_enable = !lengths.0.is_empty() && lengths.0.keys().all(is_default);
     Ok(config)
 }
 
@@ -66,11 +71,20 @@ struct Lengths(BTreeMap<u64, usize>);
 
 impl Lengths {
     fn count(&mut self, file_system: &dyn FileSystem, path: &Path) -> Result<(), StoreError> {
+        self.count_if(file_system, path, |name| parse_file_name(name).is_some())
+    }
+
+    fn count_if(
+        &mut self,
+        file_system: &dyn FileSystem,
+        path: &Path,
+        is_counted: impl Fn(&str) -> bool,
+    ) -> Result<(), StoreError> {
         if !file_system.exists(path).map_err(StoreError::io("look for", path))? {
             return Ok(());
         }
         for entry in file_system.list(path).map_err(StoreError::io("list", path))? {
-            if parse_file_name(&entry.name).is_some() && !entry.is_directory && !entry.is_special {
+            if is_counted(&entry.name) && !entry.is_directory && !entry.is_special {
                 *self.0.entry(entry.bytes).or_default() += 1;
             }
         }

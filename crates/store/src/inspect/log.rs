@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rocketmq_protocol::message::record::{self, MessageRecord, place};
 
 use super::finding::{CheckReport, Cut, Findings};
+use super::index::IndexCheck;
 use super::queues::Queues;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
@@ -207,21 +208,24 @@ struct Walk<'a, 'b> {
     findings: &'a mut Findings,
     report: &'a mut CheckReport,
     queues: &'a mut Queues<'b>,
+    index: &'a mut IndexCheck,
 }
 
-/// Verifies the log and hands each sound record to the queues.
+/// Verifies the log and hands each sound record to the queues, and those in front of a cut to the
+/// index.
 pub(super) fn check(
     file_system: &dyn FileSystem,
     config: &StoreConfig,
     findings: &mut Findings,
     report: &mut CheckReport,
     queues: &mut Queues<'_>,
+    index: &mut IndexCheck,
 ) -> Result<(), StoreError> {
     let files = load(file_system, config, findings, report)?;
     report.log_files = files.len();
     report.log_start = files.first().map_or(0, |file| file.base_offset);
     report.log_end = report.log_start;
-    let mut walk = Walk { findings, report, queues };
+    let mut walk = Walk { findings, report, queues, index };
     let mut ended = None;
     let mut expected = files.first().map(|file| file.base_offset);
     for file in &files {
@@ -323,6 +327,7 @@ impl Walk<'_, '_> {
                     self.report.first_store_ms = stored_ms;
                 }
                 self.report.last_store_ms = stored_ms;
+                self.index.record(record, self.findings, self.report);
             }
         }
         self.queues.record(record, self.findings);

@@ -13,6 +13,7 @@ use super::small::KEPT_PREFIX;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode};
+use crate::index::is_file_name;
 use crate::lock_file::{AbortFile, DirectoryLock};
 use crate::mapped_file_queue::parse_file_name;
 use crate::recovery::RecoveryReport;
@@ -79,6 +80,9 @@ pub fn repair(
     work.mend_log(&report)?;
     for name in &report.rebuild {
         work.empty_queue(name)?;
+    }
+    if report.rebuild_index {
+        work.empty_index()?;
     }
     let kept_in = (work.kept_bytes > 0).then_some(work.aside);
     let kept_bytes = work.kept_bytes;
@@ -272,6 +276,21 @@ impl Work<'_> {
         self.file_system
             .sync_directory(&self.config.root_dir)
             .map_err(StoreError::io("sync directory", &self.config.root_dir))
+    }
+
+    /// Takes the files of the index away; recovery makes them from the log.
+    fn empty_index(&mut self) -> Result<(), StoreError> {
+        let directory = self.config.root_dir.join("index");
+        let entries =
+            self.file_system.list(&directory).map_err(StoreError::io("list", &directory))?;
+        for entry in entries {
+            if !entry.is_directory && !entry.is_special && is_file_name(&entry.name) {
+                self.take_away(&directory.join(&entry.name), "index")?;
+            }
+        }
+        self.file_system
+            .sync_directory(&directory)
+            .map_err(StoreError::io("sync directory", &directory))
     }
 
     /// Leaves a queue as a directory without files, which recovery fills from the whole log.

@@ -1,20 +1,16 @@
-//! The figures of docs/benchmarks.md: our broker against Apache's, under one client, interleaved.
-//!
-//! Run by `cargo xtask bench`. Arguments: `--rounds N` (3), `--warmup-seconds N` (20), `--seconds N`
-//! (20), `--only TEXT` (cases whose name holds it). The client and the broker share the machine, so
-//! CPU per message is the honest figure; throughput ends where the client's own CPU ends.
+//! Sends of Apache's Java client: our broker and Apache's in turn, interleaved.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::line::Line;
 use e2e::peer::{Broker, Namesrv, Peer};
-use e2e::process::Process;
+use e2e::ports;
 use e2e::programs::{Client, Programs};
-use e2e::raw::{Raw, code};
-use e2e::{environment, ports, wait};
-use serde_json::json;
+
+use crate::Options;
+use crate::meter::{cpu_seconds, resident_mib, wait_for_quiet};
 
 /// One load.
 struct Case {
@@ -41,17 +37,6 @@ const CASES: [Case; 3] = [
     },
 ];
 
-/// A machine busier than this at a round's start would measure its neighbours.
-const LOAD_MAX: f64 = 3.0;
-const LOAD_WAIT: Duration = Duration::from_secs(180);
-
-struct Options {
-    rounds: usize,
-    warmup_seconds: u64,
-    seconds: u64,
-    only: String,
-}
-
 /// What one round measured.
 #[derive(Clone, Copy, Default)]
 struct Round {
@@ -64,11 +49,11 @@ struct Round {
     socket_calls: Option<f64>,
 }
 
-fn main() -> Result<()> {
-    let options = options()?;
-    let directory = tempfile::tempdir()?;
-    if "standalone".contains(&options.only) {
-        standalone(&directory.path().join("standalone"))?;
+/// Measures every case that the options ask for, and prints two tables.
+pub fn run(directory: &Path, options: &Options) -> Result<()> {
+    let cases: Vec<&Case> = CASES.iter().filter(|case| options.wants(case.name)).collect();
+    if cases.is_empty() {
+        return Ok(());
     }
     println!();
     println!(
@@ -76,13 +61,14 @@ fn main() -> Result<()> {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut ratios = Vec::new();
-    for case in CASES.iter().filter(|case| case.name.contains(&options.only)) {
+    for case in cases {
         let mut ours = Vec::new();
         let mut java = Vec::new();
         for round in 0..options.rounds {
             for (peer, rounds) in [(Peer::Ours, &mut ours), (Peer::Java, &mut java)] {
-                let place = directory.path().join(format!("{round}-{peer:?}"));
-                let measured = measure(case, peer, &place, &options)
+                let place = directory.join(format!("{round}-{peer:?}"));
+                std::fs::create_dir_all(&place)?;
+                let measured = measure(case, peer, &place, options)
                     .with_context(|| format!("{}, {peer:?}, round {round}", case.name))?;
                 std::fs::remove_dir_all(&place)?;
                 rounds.push(measured);
@@ -103,70 +89,6 @@ fn main() -> Result<()> {
     for (name, cpu, throughput) in ratios {
         println!("| {name} | {cpu:.2} | {throughput:.2} |");
     }
-    Ok(())
-}
-
-fn options() -> Result<Options> {
-    let mut options = Options { rounds: 3, warmup_seconds: 20, seconds: 20, only: String::new() };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
-        let number = || value.parse().with_context(|| format!("{name} {value}: a number expected"));
-        match name.as_str() {
-            "--rounds" => options.rounds = number()? as usize,
-            "--warmup-seconds" => options.warmup_seconds = number()?,
-            "--seconds" => options.seconds = number()?,
-            "--only" => options.only = value,
-            _ => bail!("{name}: expected --rounds, --warmup-seconds, --seconds or --only"),
-        }
-    }
-    ensure!(options.rounds > 0 && options.seconds > 0, "--rounds and --seconds must be above 0");
-    Ok(options)
-}
-
-/// `rmq standalone`: from exec to the first accepted send, and resident memory when idle.
-fn standalone(directory: &Path) -> Result<()> {
-    let mut starts_ms = Vec::new();
-    let mut rss_mib = 0.0;
-    for round in 0..5 {
-        let data = directory.join(round.to_string());
-        std::fs::create_dir_all(&data)?;
-        let (broker, namesrv) = (ports::allocate()?, ports::allocate()?);
-        let mut command = std::process::Command::new(environment::binary("rmq")?);
-        command
-            .args(["standalone", "--port", &broker.to_string()])
-            .args(["--namesrv-port", &namesrv.to_string(), "--data"])
-            .arg(data.join("store"));
-        let started = Instant::now();
-        let mut process = Process::start("rmq", &mut command, &data.join("rmq.log"))?;
-        let address = format!("127.0.0.1:{broker}");
-        while first_send(&address).is_err() {
-            process.check_running()?;
-            ensure!(started.elapsed() < Duration::from_secs(30), "no send accepted in 30 s");
-        }
-        starts_ms.push(started.elapsed().as_secs_f64() * 1000.0);
-        // Idle is after the first flush and registration rounds.
-        std::thread::sleep(Duration::from_secs(3));
-        rss_mib = f64::max(rss_mib, resident_mib(process.id())?);
-        process.terminate(Duration::from_secs(30))?;
-    }
-    starts_ms.sort_by(f64::total_cmp);
-    println!(
-        "rmq standalone: first accepted send after {:.1} ms (median of 5, worst {:.1}), idle RSS {rss_mib:.1} MiB",
-        starts_ms[starts_ms.len() / 2],
-        starts_ms[starts_ms.len() - 1]
-    );
-    Ok(())
-}
-
-fn first_send(address: &str) -> Result<()> {
-    let fields = json!({
-        "a": "bench", "b": "first", "c": "TBW102", "d": "4", "e": "0", "f": "0",
-        "g": "1", "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
-    });
-    let mut raw = Raw::connect(address, Duration::from_secs(5))?;
-    let answer = raw.call(code::SEND_MESSAGE_V2, &fields, b"first")?;
-    ensure!(answer.code == 0, "{}: {}", answer.code, answer.remark);
     Ok(())
 }
 
@@ -231,41 +153,6 @@ fn measure(case: &Case, peer: Peer, directory: &Path, options: &Options) -> Resu
             .zip(calls_before)
             .map(|(after, before)| (after - before) / messages),
     })
-}
-
-/// Waits until the machine is quiet, but not forever: the figures then say what they are worth by
-/// their spread.
-fn wait_for_quiet() {
-    let quiet = wait::until("a quiet machine", LOAD_WAIT, || {
-        let load = std::fs::read_to_string("/proc/loadavg")?;
-        let load: f64 = load.split(' ').next().unwrap_or_default().parse()?;
-        ensure!(load < LOAD_MAX, "load average is {load}");
-        Ok(())
-    });
-    if let Err(error) = quiet {
-        eprintln!("measuring on a busy machine: {error:#}");
-    }
-}
-
-/// User and system time of a process.
-fn cpu_seconds(process: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name in parentheses may hold blanks; the fields behind it are counted from 3.
-    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let ticks = |field: usize| -> Result<f64> {
-        Ok(fields.get(field - 3).context("a short /proc/PID/stat")?.parse()?)
-    };
-    let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
-    Ok((ticks(14)? + ticks(15)?) / ticks_per_second)
-}
-
-fn resident_mib(process: u32) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: f64 =
-        line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?.parse()?;
-    Ok(kib / 1024.0)
 }
 
 /// Socket reads and writes so far, from our broker's metrics.

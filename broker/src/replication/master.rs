@@ -1,0 +1,179 @@
+//! The master's side: the HA port, and a link for each slave.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Buf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use super::frame::{Header, newest_report};
+use super::{LinkSettings, SlaveLink};
+use crate::state::BrokerState;
+
+/// Slaves at one time; one more is turned away. A group has a few.
+const SLAVES_MAX: usize = 64;
+/// Pause after accepting failed, which mostly means that the process has no descriptor left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// A look for new bytes without a wake-up: a record outside of queues wakes nobody.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Serves slaves until `stop`.
+pub(super) async fn serve(state: Arc<BrokerState>, listener: TcpListener, stop: CancellationToken) {
+    let links = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((socket, remote)) => {
+                if links.len() >= SLAVES_MAX {
+                    warn!(%remote, "slave turned away: {SLAVES_MAX} are connected");
+                    continue;
+                }
+                let (state, stop) = (Arc::clone(&state), stop.clone());
+                links.spawn(async move {
+                    let remote = remote.to_string();
+                    let result = tokio::select! {
+                        result = serve_slave(&state, socket, &remote) => result,
+                        () = stop.cancelled() => Ok(()),
+                    };
+                    match result {
+                        Ok(()) => info!(remote, "slave link closed"),
+                        Err(error) => warn!(remote, %error, "slave link lost"),
+                    }
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a slave");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+    links.close();
+    links.wait().await;
+}
+
+async fn serve_slave(state: &BrokerState, socket: TcpStream, remote: &str) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let settings = LinkSettings::of(&state.config.load());
+    let (mut reading, writing) = socket.into_split();
+    let mut reports = Vec::new();
+    let asked = next_report(&mut reading, &mut reports, settings.idle).await?;
+    let next = begin(state, asked)?;
+    info!(remote, asked, next, "slave connected");
+    let link = Arc::new(SlaveLink {
+        remote: remote.to_owned(),
+        acked: AtomicI64::new(asked),
+        next: AtomicI64::new(next),
+        sent_bytes: AtomicI64::new(0),
+    });
+    state.replication.slave_came(&link);
+    // Also when this future is dropped.
+    let _leave = Leave { state, link: &link };
+    let acks = async {
+        loop {
+            let acked = next_report(&mut reading, &mut reports, settings.idle).await?;
+            state.replication.slave_acked(&link, acked);
+        }
+    };
+    tokio::select! {
+        result = acks => result,
+        result = send_log(state, &link, writing, settings) => result,
+    }
+}
+
+struct Leave<'a> {
+    state: &'a BrokerState,
+    link: &'a Arc<SlaveLink>,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.state.replication.slave_left(self.link);
+    }
+}
+
+/// Where a slave that has everything in front of `asked` goes on. An empty one begins with the newest
+/// file of the log, as with RocketMQ: it need not hold what is older.
+fn begin(state: &BrokerState, asked: i64) -> io::Result<i64> {
+    let (start, end) = (state.store.min_physical_offset(), state.store.max_physical_offset());
+    if asked == 0 {
+        let file_bytes = state.store.config().commit_log_file_bytes as i64;
+        return Ok((end - end % file_bytes).max(start));
+    }
+    if (start..=end).contains(&asked) {
+        return Ok(asked);
+    }
+    Err(io::Error::other(format!(
+        "it has the log to {asked}, which is not within {start} to {end} that this master has; empty \
+         the slave's store, it is then copied anew"
+    )))
+}
+
+async fn next_report(
+    reading: &mut OwnedReadHalf,
+    bytes: &mut Vec<u8>,
+    idle: Duration,
+) -> io::Result<i64> {
+    loop {
+        if let Some(report) = newest_report(bytes) {
+            return Ok(report);
+        }
+        let read = tokio::time::timeout(idle, reading.read_buf(bytes)).await;
+        let read = read.map_err(|_| {
+            let text = format!("no word for {} ms (haHousekeepingInterval)", idle.as_millis());
+            io::Error::new(io::ErrorKind::TimedOut, text)
+        })?;
+        if read? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// Sends what the log has from `link.next` on, as it grows.
+async fn send_log(
+    state: &BrokerState,
+    link: &SlaveLink,
+    mut writing: OwnedWriteHalf,
+    settings: LinkSettings,
+) -> io::Result<()> {
+    let mut next = link.next.load(Ordering::Acquire);
+    let mut last_write = Instant::now();
+    loop {
+        // Before the look: growth between it and the wait is not missed.
+        let grew = state.replication.grew.notified();
+        let piece = state.store.log_bytes(next, settings.batch_bytes);
+        let Some(piece) = piece else {
+            if next < state.store.min_physical_offset() {
+                let text = format!("its next byte {next} was removed from the log (retention)");
+                return Err(io::Error::other(text));
+            }
+            if last_write.elapsed() >= settings.heartbeat {
+                let header = Header { physical_offset: next, bytes: 0 };
+                writing.write_all(&header.encode()).await?;
+                last_write = Instant::now();
+            }
+            tokio::select! {
+                () = grew => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            continue;
+        };
+        let header = Header { physical_offset: next, bytes: piece.len() };
+        next += piece.len() as i64;
+        link.sent_bytes.fetch_add(piece.len() as i64, Ordering::Relaxed);
+        let head = header.encode();
+        writing.write_all_buf(&mut Buf::chain(head.as_slice(), piece)).await?;
+        link.next.store(next, Ordering::Release);
+        last_write = Instant::now();
+    }
+}

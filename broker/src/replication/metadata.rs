@@ -1,0 +1,89 @@
+//! What a slave copies from its master besides the log: topics, groups, consumer offsets, progress of
+//! delayed messages (RocketMQ's `SlaveSynchronize`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketmq_protocol::body::TopicConfigSerializeWrapper;
+use rocketmq_protocol::code::RequestCode;
+use rocketmq_protocol::fastjson;
+use rocketmq_remoting::{Client, ClientConfig, Request};
+use serde::de::DeserializeOwned;
+use tracing::{info, warn};
+
+use crate::delay::DelayOffsetTable;
+use crate::metadata::consumer_offset::OffsetFile;
+use crate::metadata::group::GroupFile;
+use crate::state::BrokerState;
+
+/// Time between rounds, as in RocketMQ 5.
+const INTERVAL: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Copies again and again, for ever.
+pub(super) async fn follow(state: &Arc<BrokerState>) {
+    let client = Client::new(ClientConfig::default(), None);
+    let mut failed = false;
+    loop {
+        let master = state.replication.master();
+        if !master.broker.is_empty() {
+            match copy(state, &client, &master.broker).await {
+                Ok(()) => {
+                    if failed {
+                        info!(
+                            master = master.broker,
+                            "topics, groups and offsets are copied again"
+                        );
+                    }
+                    failed = false;
+                }
+                // Told once: a master that is gone is a state, not news every three seconds.
+                Err(error) if !failed => {
+                    warn!(
+                        master = master.broker,
+                        error, "topics, groups and offsets are not copied"
+                    );
+                    failed = true;
+                }
+                Err(_) => {}
+            }
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// One round.
+async fn copy(state: &Arc<BrokerState>, client: &Client, master: &str) -> Result<(), String> {
+    let topics: TopicConfigSerializeWrapper =
+        ask(client, master, RequestCode::GET_ALL_TOPIC_CONFIG).await?;
+    let groups: GroupFile =
+        ask(client, master, RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG).await?;
+    let offsets: OffsetFile = ask(client, master, RequestCode::GET_ALL_CONSUMER_OFFSET).await?;
+    let delays: DelayOffsetTable = ask(client, master, RequestCode::GET_ALL_DELAY_OFFSET).await?;
+    let state = Arc::clone(state);
+    let writing = tokio::task::spawn_blocking(move || {
+        let told = |error: crate::metadata::persist::MetadataError| error.to_string();
+        let gone =
+            state.topics.follow(topics.data_version, topics.topic_config_table).map_err(told)?;
+        for topic in gone {
+            info!(topic, "the master has deleted the topic");
+            state.offsets.remove_topic(&topic);
+            state.store.delete_topic(&topic).map_err(|error| error.to_string())?;
+        }
+        state.groups.follow(groups).map_err(told)?;
+        state.offsets.follow(offsets);
+        state.delays.follow(&delays).map_err(told)
+    });
+    writing.await.map_err(|error| error.to_string())?
+}
+
+async fn ask<T: DeserializeOwned>(
+    client: &Client,
+    master: &str,
+    code: RequestCode,
+) -> Result<T, String> {
+    let answer = client.call(master, Request::new(code), TIMEOUT).await;
+    let answer = answer.and_then(|answer| answer.into_ok()).map_err(|error| error.to_string())?;
+    fastjson::from_slice(&answer.body)
+        .map_err(|error| format!("the answer of {master} to {code:?}: {error}"))
+}
