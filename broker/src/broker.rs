@@ -50,6 +50,7 @@ use crate::registration::Registration;
 use crate::replication::{self, Replication, ReplicationThread};
 use crate::runtime_info::RuntimeStats;
 use crate::state::{BrokerState, ConfigFile, Identity, StateSlot};
+use crate::transaction::{CheckService, Transactions};
 
 /// Threads for work that may block; more requests than these wait their turn.
 const BLOCKING_THREADS: usize = 16;
@@ -72,8 +73,9 @@ pub struct Broker {
     /// Ends registration, which unregisters.
     stop_registration: CancellationToken,
     registration_ended: Mutex<Option<mpsc::Receiver<()>>>,
-    /// None on a slave: its master delivers.
+    /// None on a slave: its master delivers and asks.
     delivery: Option<Delivery>,
+    checks: Option<CheckService>,
     replication: ReplicationThread,
     worker: Worker,
     is_stopped: AtomicBool,
@@ -141,6 +143,10 @@ impl Broker {
             .then(|| Delivery::start(&state))
             .transpose()
             .map_err(StartError::system("start the thread for delayed messages"))?;
+        let checks = (!is_slave)
+            .then(|| CheckService::start(&state))
+            .transpose()
+            .map_err(StartError::system("start the thread for transactions"))?;
         let replication = ReplicationThread::start(&state, ha_listener)
             .map_err(StartError::system("start the thread for replication"))?;
         state.store.set_arrival_listener(Arc::new(pull::PullWaker::new(&state)));
@@ -185,6 +191,7 @@ impl Broker {
             stop_registration,
             registration_ended: Mutex::new(Some(ended)),
             delivery,
+            checks,
             replication,
             worker,
             is_stopped: AtomicBool::new(false),
@@ -232,12 +239,20 @@ impl Broker {
         if let Some(delivery) = &self.delivery {
             delivery.end();
         }
+        if let Some(checks) = &self.checks {
+            checks.end();
+        }
         self.replication.end();
         match self.state.store.shutdown() {
-            // Now that what was delivered is on disk.
+            // Now that what was delivered and decided is on disk.
             Ok(()) => {
-                if let Err(error) = self.state.delays.persist_all() {
-                    error!(%error, "progress of delayed messages not written at the stop");
+                let BrokerState { delays, transactions, offsets, .. } = &*self.state;
+                transactions.progress.publish_all(offsets);
+                let counts = transactions.counts.persist();
+                for written in [delays.persist_all(), offsets.persist(), counts] {
+                    if let Err(error) = written {
+                        error!(%error, "progress not written at the stop");
+                    }
                 }
             }
             Err(error) => error!(%error, "store not closed cleanly, the next start recovers it"),
@@ -270,6 +285,7 @@ struct Parts {
     topics: TopicTable,
     groups: GroupTable,
     delays: DelayProgress,
+    transactions: Transactions,
     offsets: ConsumerOffsets,
     assignments: Assignments,
     registration: Arc<Registration>,
@@ -300,6 +316,7 @@ impl Parts {
         let version_step = u64::try_from(config.consumer_offset_update_version_step).unwrap_or(1);
         let offsets = ConsumerOffsets::load(&dir, version_step)?;
         let delays = DelayProgress::load(&dir)?;
+        let transactions = Transactions::load(&dir)?;
         let assignments = Assignments::load(&dir)?;
         let name_servers = config.namesrv_addresses()?;
         let client = {
@@ -307,7 +324,7 @@ impl Parts {
             Client::new(ClientConfig::default(), None)
         };
         let registration = Arc::new(Registration::new(client, changes, name_servers));
-        Ok(Self { topics, groups, delays, offsets, assignments, registration })
+        Ok(Self { topics, groups, delays, transactions, offsets, assignments, registration })
     }
 
     fn into_state(
@@ -347,6 +364,7 @@ impl Parts {
             topics: self.topics,
             groups: self.groups,
             delays: self.delays,
+            transactions: self.transactions,
             offsets: self.offsets,
             assignments: self.assignments,
             clients: ClientTable::default(),

@@ -141,6 +141,18 @@ rocketmq_protocol::config! {
         pub enable_property_filter: bool = false => "enablePropertyFilter";
         /// Whether transactional messages are refused with NO_PERMISSION.
         pub reject_transaction_message: bool = false => "rejectTransactionMessage";
+        /// A half message younger than this is not asked about.
+        pub transaction_time_out: i64 = 6_000 => "transactionTimeOut", 0..=i64::MAX;
+        /// Checks of a half message before it is given up.
+        pub transaction_check_max: i32 = 15 => "transactionCheckMax", 0..=i32::MAX;
+        /// Time between rounds of checks.
+        pub transaction_check_interval: i64 = 30_000 => "transactionCheckInterval", 1..=i64::MAX;
+        /// Bytes at which decisions on half messages are written without delay.
+        pub transaction_op_msg_max_size: i32 = 4_096 => "transactionOpMsgMaxSize", 1..=i32::MAX;
+        /// How long decisions wait for others to be written with.
+        pub transaction_op_batch_interval: i64 = 3_000 => "transactionOpBatchInterval", 0..=3_600_000;
+        /// Time between writes of transactionMetrics.
+        pub transaction_metric_flush_interval: i64 = 3_000 => "transactionMetricFlushInterval", 100..=i64::MAX;
         /// Delays of levels 1, 2, …
         pub message_delay_level: String =
             "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned() => "messageDelayLevel";

@@ -5,6 +5,7 @@
 //! - [`config`]: the keys of `broker.conf`.
 //! - [`handler`]: one function a request code.
 //! - [`delay`]: messages that wait for their time.
+//! - [`transaction`]: messages that wait for their producer's decision.
 //! - [`metadata`]: topics, groups, consumer offsets, and their files.
 //! - [`client_table`], [`lock_table`], [`long_poll`], [`flush_waits`]: what is known only while it runs.
 //! - [`registration`], [`change_signal`]: name servers.
@@ -36,6 +37,7 @@ pub mod replication;
 mod request;
 pub mod runtime_info;
 pub mod state;
+pub mod transaction;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, LoadedConfig};

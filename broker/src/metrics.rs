@@ -34,16 +34,22 @@ pub enum MessageType {
     Fifo,
     /// With a delay level.
     Delay,
+    /// Of a transaction, decided or not.
+    Transaction,
 }
 
+/// How many kinds there are.
+const KINDS: usize = 4;
+
 impl MessageType {
-    const ALL: [Self; 3] = [Self::Normal, Self::Fifo, Self::Delay];
+    const ALL: [Self; KINDS] = [Self::Normal, Self::Fifo, Self::Delay, Self::Transaction];
 
     fn label(self) -> &'static str {
         match self {
             Self::Normal => "normal",
             Self::Fifo => "fifo",
             Self::Delay => "delay",
+            Self::Transaction => "transaction",
         }
     }
 }
@@ -52,6 +58,8 @@ impl MessageType {
 const SIZE_BOUNDS: &[u64] = &[1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 /// Bounds of `rocketmq_rpc_latency`, milliseconds.
 const RPC_BOUNDS: &[u64] = &[1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
+/// Bounds of `rocketmq_finish_message_latency`, seconds.
+const FINISH_BOUNDS: &[u64] = &[5, 60, 600, 3_600, 43_200, 86_400];
 /// Bounds of the creation times of topics and groups, milliseconds.
 const CREATE_BOUNDS: &[u64] = &[10, 100, 1_000, 3_000, 5_000];
 
@@ -66,7 +74,7 @@ pub struct TopicIn {
 /// One topic's counters by kind of message.
 #[derive(Debug)]
 struct TopicEntry {
-    kinds: [Arc<TopicIn>; 3],
+    kinds: [Arc<TopicIn>; KINDS],
     /// Sends, of which one may have stored many messages.
     puts: AtomicU64,
     history: History<{ topic_counter::COUNT }>,
@@ -105,6 +113,20 @@ struct SentBack {
     history: History<1>,
 }
 
+/// What became of one topic's half messages.
+#[derive(Debug)]
+struct TopicTransactions {
+    rolled_back: AtomicU64,
+    /// Ages of those that were committed, seconds.
+    committed: Histogram,
+}
+
+impl Default for TopicTransactions {
+    fn default() -> Self {
+        Self { rolled_back: AtomicU64::new(0), committed: Histogram::new(FINISH_BOUNDS) }
+    }
+}
+
 /// Counts since the start, independent of topics.
 #[derive(Debug, Default)]
 pub struct Totals {
@@ -139,6 +161,7 @@ pub struct BrokerMetrics {
     /// Messages of topics and groups that are gone, so that totals never fall.
     removed_put: AtomicU64,
     removed_get: AtomicU64,
+    transactions: RwLock<HashMap<String, TopicTransactions>>,
     rpc: RwLock<HashMap<RpcKey, Arc<Histogram>>>,
     topic_creation: CreationTimes,
     group_creation: CreationTimes,
@@ -197,6 +220,26 @@ impl BrokerMetrics {
         counters.messages.fetch_add(messages, Relaxed);
         counters.bytes.fetch_add(bytes, Relaxed);
         counters.sizes.observe_many(bytes / messages, messages);
+    }
+
+    /// A half message of the topic was committed at this age.
+    pub fn committed(&self, topic: &str, age_ms: i64) {
+        let age_s = u64::try_from(age_ms / 1_000).unwrap_or(0);
+        self.transaction(topic, |counters| counters.committed.observe_many(age_s, 1));
+    }
+
+    /// A half message of the topic was rolled back.
+    pub fn rolled_back(&self, topic: &str) {
+        self.transaction(topic, |counters| {
+            counters.rolled_back.fetch_add(1, Relaxed);
+        });
+    }
+
+    fn transaction(&self, topic: &str, count: impl Fn(&TopicTransactions)) {
+        if let Some(counters) = self.transactions.read().get(topic) {
+            return count(counters);
+        }
+        count(self.transactions.write().entry(topic.to_owned()).or_default());
     }
 
     /// Messages could not be stored.
@@ -292,6 +335,7 @@ impl BrokerMetrics {
         if let Some(entry) = self.incoming.write().remove(topic) {
             put += entry.messages();
         }
+        self.transactions.write().remove(topic);
         self.outgoing.write().retain(|_, topics| {
             if let Some(counters) = topics.remove(topic) {
                 get += counters.messages.load(Relaxed);

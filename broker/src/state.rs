@@ -29,6 +29,7 @@ use crate::metrics::BrokerMetrics;
 use crate::registration::Registration;
 use crate::replication::Replication;
 use crate::runtime_info::RuntimeStats;
+use crate::transaction::Transactions;
 
 /// The broker's shared state.
 pub struct BrokerState {
@@ -48,6 +49,8 @@ pub struct BrokerState {
     pub groups: GroupTable,
     /// How far delayed messages have been delivered.
     pub delays: DelayProgress,
+    /// Transactions that wait for their decision.
+    pub transactions: Transactions,
     /// Committed offsets of consumer groups.
     pub offsets: ConsumerOffsets,
     /// How groups consume, and the routes by which queues are shared out.

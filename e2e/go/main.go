@@ -1,6 +1,6 @@
 // Test programs over Apache's Go client: the same arguments and JSON lines as the Java ones in ../java.
 //
-// produce and consume run once with their arguments. serve runs many in one process: each line of standard input is
+// produce, consume and transact run once with their arguments. serve runs many in one process: each line of standard input is
 // tab-separated, "start ID PROGRAM ARG..." or "stop ID", every line printed carries its id, and the end of standard
 // input ends the process.
 package main
@@ -71,8 +71,10 @@ func (r *run) execute(words []string) bool {
 		err = produce(r, words[1:])
 	case len(words) > 0 && words[0] == "consume":
 		err = consume(r, words[1:])
+	case len(words) > 0 && words[0] == "transact":
+		err = transact(r, words[1:])
 	default:
-		err = fmt.Errorf("program %q: expected produce, consume or serve", words)
+		err = fmt.Errorf("program %q: expected produce, consume, transact or serve", words)
 	}
 	if err != nil {
 		r.print(line{"op": "failed", "error": err.Error()})

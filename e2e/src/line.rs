@@ -24,6 +24,10 @@ pub enum Line {
     Send(Sent),
     /// A send failed: nobody knows whether it was stored.
     Error(SendError),
+    /// A message was sent in a transaction, or could not be.
+    Transaction(Transaction),
+    /// A producer was asked about a transaction.
+    Checked(Checked),
     /// A message arrived.
     Recv(Box<Received>),
     /// A queue that is about to be pulled, with its bounds.
@@ -94,6 +98,40 @@ pub struct SendError {
     pub code: i64,
     /// The client's exception.
     pub error: String,
+}
+
+/// A message that was sent in a transaction.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Transaction {
+    /// Unique key `PREFIX-THREAD-SEQUENCE`.
+    pub key: String,
+    /// What its producer decides, and when: `commit`, `rollback-1`, `never`.
+    pub fate: String,
+    /// One of RocketMQ's send states, or `FAILED`.
+    pub status: String,
+    /// The client's exception.
+    pub error: Option<String>,
+    /// The client's unique id.
+    pub msg_id: Option<String>,
+    /// The transaction's id, which is the same.
+    pub transaction_id: Option<String>,
+}
+
+/// A check of a transaction.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Checked {
+    /// The message's unique key.
+    pub key: String,
+    /// Its fate.
+    pub fate: String,
+    /// The topic that the producer sees.
+    pub topic: String,
+    /// The transaction's id.
+    pub transaction_id: Option<String>,
+    /// SHA-256 of the body, in hex.
+    pub body_sha256: String,
 }
 
 /// A message as a consumer sees it.

@@ -144,6 +144,11 @@ impl Programs {
         self.run("bench", namesrv, arguments)
     }
 
+    /// Starts a producer that sends in transactions.
+    pub fn transact(&self, namesrv: &str, arguments: &[&str]) -> Result<Program> {
+        self.run("transact", namesrv, arguments)
+    }
+
     fn run(&self, program: &str, namesrv: &str, arguments: &[&str]) -> Result<Program> {
         let id = {
             let mut next = lock(&self.next);

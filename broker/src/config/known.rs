@@ -79,8 +79,6 @@ const POP: &str = "
     enableNotifyAfterPopOrderLockRelease popPollingMapExpireTimeSeconds";
 
 const TIMER: &str = "
-    transactionTimeOut transactionCheckMax transactionCheckInterval transactionOpMsgMaxSize
-    transactionOpBatchInterval transactionMetricFlushInterval
     enableScheduleMessageStats enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit
     scheduleAsyncDeliverMaxResendNum2Blocked maxDelayTime timerPrecisionMs timerMaxDelaySec
     timerRollWindowSlot timerFlushIntervalMs timerGetMessageThreadNum timerPutMessageThreadNum

@@ -24,6 +24,7 @@ pub mod retry;
 pub mod send;
 pub mod stats;
 pub mod topic;
+pub mod transaction;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use crate::state::BrokerState;
 use lanes::Lanes;
 use relay::Later;
 use send::SendBatch;
+use transaction::Place;
 
 /// A handler of one request code.
 type Handler = fn(&Arc<BrokerState>, &Arc<Connection>, &Frame<'_>) -> Response;
@@ -89,13 +91,17 @@ impl BrokerService {
                 let remark = "lite pull is forbidden here (litePullMessageEnable=false)";
                 out.reply_error(frame.ticket(), ResponseCode::NO_PERMISSION, remark);
             }
-            code => match (quick_handler(code), elsewhere(code), refusal(code)) {
-                (Some(handler), ..) => {
-                    let began = Instant::now();
-                    let response = handler(&self.state, conn, frame);
-                    self.state.metrics.answered(code, response.code, false, began, 1);
-                    out.reply(frame.ticket(), &response);
+            RequestCode::END_TRANSACTION => match transaction::place_of(&self.state, frame) {
+                // Still undecided: nothing to do, and no answer.
+                Place::Nowhere => {}
+                Place::Here => self.run_here(transaction::end_transaction, conn, frame, out),
+                Place::Elsewhere => {
+                    let work = Elsewhere::Answer(transaction::end_transaction);
+                    self.run_elsewhere(work, conn, frame);
                 }
+            },
+            code => match (quick_handler(code), elsewhere(code), refusal(code)) {
+                (Some(handler), ..) => self.run_here(handler, conn, frame, out),
                 (_, Some(work), _) => self.run_elsewhere(work, conn, frame),
                 (.., Some((answer, what))) => {
                     let remark =
@@ -105,6 +111,19 @@ impl BrokerService {
                 _ => out.reply_unsupported(frame.ticket()),
             },
         }
+    }
+
+    fn run_here(
+        &self,
+        handler: Handler,
+        conn: &Arc<Connection>,
+        frame: &Frame<'_>,
+        out: &mut Output,
+    ) {
+        let began = Instant::now();
+        let response = handler(&self.state, conn, frame);
+        self.state.metrics.answered(frame.request_code(), response.code, false, began, 1);
+        out.reply(frame.ticket(), &response);
     }
 
     fn run_elsewhere(&self, work: Elsewhere, conn: &Arc<Connection>, frame: &Frame<'_>) {
@@ -289,7 +308,6 @@ fn refusal(code: RequestCode) -> Option<(ResponseCode, &'static str)> {
 /// yet; the answer says so.
 fn later_work(code: RequestCode) -> Option<&'static str> {
     Some(match code {
-        RequestCode::END_TRANSACTION => "it has no transactions",
         RequestCode::POP_MESSAGE
         | RequestCode::ACK_MESSAGE
         | RequestCode::BATCH_ACK_MESSAGE
@@ -325,12 +343,13 @@ mod tests {
     use super::*;
 
     /// Those that `route` names itself.
-    const INLINE: [RequestCode; 5] = [
+    const INLINE: [RequestCode; 6] = [
         RequestCode::SEND_MESSAGE,
         RequestCode::SEND_MESSAGE_V2,
         RequestCode::SEND_BATCH_MESSAGE,
         RequestCode::PULL_MESSAGE,
         RequestCode::LITE_PULL_MESSAGE,
+        RequestCode::END_TRANSACTION,
     ];
 
     /// Rows of the table of requests: code, name, to whom, state.

@@ -65,6 +65,7 @@ pub fn clean_unused_topic(
             Some(Ok(_)) => {
                 state.offsets.remove_topic(&topic);
                 state.metrics.remove_topic(&topic);
+                state.transactions.counts.remove(&topic);
                 topics.push(topic);
             }
             Some(Err(error)) => {

@@ -109,6 +109,7 @@ pub fn delete_topic_in_broker(
     }
     state.locks.remove_topic(topic);
     state.metrics.remove_topic(topic);
+    state.transactions.counts.remove(topic);
     state.registration.wait_until_known(REGISTRATION_WAIT);
     Response::ok()
 }

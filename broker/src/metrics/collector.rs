@@ -55,6 +55,7 @@ impl Collector for StateCollector {
         let Some(state) = self.0.get() else { return Ok(()) };
         let mut out = Out { encoder };
         messages(&state, &mut out)?;
+        transactions(&state, &mut out)?;
         requests(&state, &mut out)?;
         clients(&state, &mut out)?;
         lag(&state, &mut out)?;
@@ -158,6 +159,45 @@ fn messages(state: &BrokerState, out: &mut Out<'_>) -> fmt::Result {
     }
     out.counters("rocketmq_messages_out", "messages handed to consumers", &count_out)?;
     out.counters("rocketmq_throughput_out", "bytes handed to consumers", &bytes_out)
+}
+
+fn transactions(state: &BrokerState, out: &mut Out<'_>) -> fmt::Result {
+    let labels = |topic: String| -> Labels { vec![("topic", topic)] };
+    let half: Vec<_> = state
+        .transactions
+        .counts
+        .all()
+        .into_iter()
+        .map(|(topic, count)| (labels(topic), count as f64))
+        .collect();
+    out.gauges("rocketmq_half_messages", "half messages that nobody decided", &half)?;
+    let transactions = state.metrics.transactions.read();
+    let (mut committed, mut rolled_back) = (Vec::new(), Vec::new());
+    for (topic, counters) in transactions.iter() {
+        let count = counters.committed.read().1;
+        if count > 0 {
+            committed.push((labels(topic.clone()), count));
+        }
+        let count = counters.rolled_back.load(Relaxed);
+        if count > 0 {
+            rolled_back.push((labels(topic.clone()), count));
+        }
+    }
+    out.counters("rocketmq_commit_messages", "half messages committed", &committed)?;
+    out.counters("rocketmq_rollback_messages", "half messages rolled back", &rolled_back)?;
+    // RocketMQ's name says milliseconds, its values are seconds.
+    let metric = out.encoder.encode_descriptor(
+        "rocketmq_finish_message_latency_milliseconds",
+        "seconds from a half message to its commit",
+        None,
+        MetricType::Histogram,
+    )?;
+    let ages: Vec<(Labels, &Histogram)> = transactions
+        .iter()
+        .filter(|(_, counters)| counters.committed.read().1 > 0)
+        .map(|(topic, counters)| (labels(topic.clone()), &counters.committed))
+        .collect();
+    each(metric, &ages, |histogram, encoder| encode_histogram(histogram, encoder))
 }
 
 fn requests(state: &BrokerState, out: &mut Out<'_>) -> fmt::Result {

@@ -184,6 +184,12 @@ impl Peer {
         self.socket.write_all(&out).expect("send");
     }
 
+    /// Whether a request was answered that is served in the order of the connection.
+    pub fn was_answered(&mut self, opaque: i32) -> bool {
+        self.call(RequestCode::GET_MAX_OFFSET, &[("topic", "none"), ("queueId", "0")], b"");
+        self.pending.iter().any(|frame| frame.is_response && frame.opaque == opaque)
+    }
+
     /// Waits for a request from the broker.
     pub fn request(&mut self, code: RequestCode) -> Answer {
         self.wait_for(|frame| !frame.is_response && frame.code == code.0)

@@ -27,6 +27,8 @@ pub const TRANS_HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 pub const TRANS_OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
 /// Half messages that were checked too often.
 pub const TRANS_CHECK_MAX_TIME_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
+/// Group whose consumer offsets say how far half messages and decisions are done.
+pub const TRANS_GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// Message traces.
 pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
 /// The broker's test of itself.
@@ -81,7 +83,7 @@ const SYSTEM_GROUPS: &[&str] = &[
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
     "CID_ONSAPI_PULL",
-    "CID_RMQ_SYS_TRANS",
+    TRANS_GROUP,
 ];
 
 /// Why a name cannot be that of a topic or a group.

@@ -13,3 +13,4 @@ mod mqadmin;
 mod replication;
 mod restarts;
 mod takeover;
+mod transactions;

@@ -1,7 +1,7 @@
 //! What makes the broker refuse a send, and what it reads from its properties.
 //!
-//! Timed and transactional messages are refused here until the broker has them: storing them as
-//! ordinary ones would deliver what must not be delivered yet.
+//! Timed messages are refused here until the broker has them: storing them as ordinary ones would
+//! deliver what must not be delivered yet.
 
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use crate::metadata::attributes;
 use crate::metadata::perm;
 use crate::metadata::persist::MetadataError;
 use crate::state::BrokerState;
+use crate::transaction::half;
 
 /// What a refused send is told.
 pub(super) struct Refusal {
@@ -84,10 +85,15 @@ impl<'a> Said<'a> {
         if self.is_timed {
             return Err(unsupported("timed messages", "send it without TIMER_ properties"));
         }
-        if self.is_transaction {
-            return Err(unsupported("transactional messages", "send it without a transaction"));
-        }
         Ok(())
+    }
+
+    /// Whether the message is one half of a transaction. One that a consumer hands back is not,
+    /// whatever it once was: old clients send it back with all its properties.
+    pub(super) fn is_half(&self, request: &SendMessageRequest<'_>, delay_level: i32) -> bool {
+        self.is_transaction
+            && !(request.reconsume_times.unwrap_or(0) > 0 && delay_level > 0)
+            && !request.topic.starts_with(names::RETRY_PREFIX)
     }
 }
 
@@ -177,10 +183,7 @@ pub(super) fn destination(
     queue_id: i32,
     delay_level: i32,
 ) -> Result<Destination, Refusal> {
-    let failed = |error: MetadataError| {
-        tracing::error!(topic = &*request.topic, %error, "creating a topic failed");
-        Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string())
-    };
+    let failed = |error: MetadataError| not_made(&request.topic, &error);
     if let Some(group_name) = request.topic.strip_prefix(names::RETRY_PREFIX) {
         if !retry::is_storable(&request.topic) {
             let remark = retry::not_storable(&request.topic);
@@ -229,6 +232,70 @@ pub(super) fn destination(
     })
 }
 
+/// Where a half message is stored that was sent to `topic` and `queue_id`.
+pub(super) fn half_destination(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    request: &SendMessageRequest<'_>,
+    queue_id: i32,
+    delay_level: i32,
+    unique_key: &str,
+) -> Result<Destination, Refusal> {
+    if config.reject_transaction_message {
+        let remark = format!(
+            "the broker[{}] sending transaction message is forbidden (rejectTransactionMessage)",
+            config.broker_ip1
+        );
+        return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
+    }
+    if delay_level > 0 {
+        // The Java broker stores it where nobody ever looks.
+        let remark = format!(
+            "a transactional message cannot be delayed (property DELAY is {delay_level}); send it \
+             without a delay level"
+        );
+        return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+    }
+    let rw = perm::READ | perm::WRITE;
+    let topic = state
+        .topics
+        .create_internal(names::TRANS_HALF_TOPIC, half::QUEUES, rw)
+        .map_err(|error| not_made(names::TRANS_HALF_TOPIC, &error))?;
+    Ok(Destination {
+        topic,
+        queue_id: half::QUEUE_ID,
+        answered_queue_id: queue_id,
+        is_redirected: true,
+        is_delayed: false,
+        properties: half::prepared_properties(unique_key, &request.topic, queue_id),
+    })
+}
+
+fn not_made(topic: &str, error: &MetadataError) -> Refusal {
+    tracing::error!(topic, %error, "creating a topic failed");
+    Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string())
+}
+
+/// Refuses a half message whose properties would leave no room for what a check of it adds.
+pub(super) fn require_room_for_copies(pieces: &[&[u8]]) -> Result<(), Refusal> {
+    let bytes = properties::joined_len(pieces);
+    let bytes_max = properties::PROPERTIES_BYTES_MAX - half::PROPERTIES_BYTES_OF_COPIES;
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    let remark = format!(
+        "the properties of a transactional message are {bytes} bytes with the broker's own, at most \
+         {bytes_max} are allowed"
+    );
+    Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark))
+}
+
+/// What a batch with a transactional message is told.
+pub(super) fn transaction_in_batch() -> Refusal {
+    let remark = "a batch must not hold transactional messages";
+    Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark)
+}
+
 /// Creates the topic of a send, if it may be.
 fn create_topic(
     state: &BrokerState,
@@ -267,15 +334,12 @@ fn create_topic(
             let remark = format!("topic[{topic_name}] not exist, apply first please!");
             Err(Refusal::new(ResponseCode::TOPIC_NOT_EXIST, remark))
         }
-        Err(error) => {
-            tracing::error!(topic = topic_name, %error, "creating a topic failed");
-            Err(Refusal::new(ResponseCode::SYSTEM_ERROR, error.to_string()))
-        }
+        Err(error) => Err(not_made(topic_name, &error)),
     }
 }
 
 /// Copies a property block without the properties that the broker sets or drops. Where the message
-/// is redirected those of a delay are among them.
+/// is redirected those of a delay and of a half message are among them.
 pub(super) fn rewrite(block: &[u8], is_redirected: bool, out: &mut Vec<u8>) {
     out.clear();
     for (key, value) in properties::iter_str(block) {
@@ -286,7 +350,10 @@ pub(super) fn rewrite(block: &[u8], is_redirected: bool, out: &mut Vec<u8>) {
             | name::REAL_QID
             | name::TIMER_DELAY_SEC
             | name::TIMER_DELAY_MS
-            | name::TIMER_DELIVER_MS => is_redirected,
+            | name::TIMER_DELIVER_MS
+            | name::TRANSACTION_ID
+            | name::TRANSACTION_CHECK_TIMES
+            | name::TRAN_PREPARED_QUEUE_OFFSET => is_redirected,
             _ => false,
         };
         if !is_dropped {

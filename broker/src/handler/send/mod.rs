@@ -28,10 +28,14 @@ use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
 use crate::flush_waits::WaitEnd;
 use crate::metrics::MessageType;
 use crate::state::BrokerState;
+use crate::transaction::half;
 
 pub(super) use answer::append_error;
 use answer::{Answers, PendingSend, StoredWait, riders};
-use check::{Refusal, Said, check, destination, illegal, rewrite, unsupported};
+use check::{
+    Refusal, Said, check, destination, half_destination, illegal, require_room_for_copies, rewrite,
+    transaction_in_batch, unsupported,
+};
 
 /// The sends of one socket read on their way into the log. Its buffers are reused.
 pub struct SendBatch {
@@ -43,6 +47,8 @@ pub struct SendBatch {
     unique_keys: String,
     /// What each topic gets, for its counters; runs of one topic and kind are added up.
     counts: Vec<Count>,
+    /// The topics to which half messages among them were sent.
+    halves: Vec<Arc<TopicConfig>>,
     /// Scratch for a property block that has to be rewritten.
     rewritten: Vec<u8>,
     /// When the read that is being served began.
@@ -66,6 +72,7 @@ impl SendBatch {
             places: Vec::new(),
             unique_keys: String::new(),
             counts: Vec::new(),
+            halves: Vec::new(),
             rewritten: Vec::new(),
             began: Instant::now(),
         }
@@ -120,9 +127,6 @@ impl SendBatch {
             );
             return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
         }
-        if request.sys_flag & sys_flag::TRANSACTION_MASK != 0 {
-            return Err(unsupported("transactional messages", "send it without a transaction"));
-        }
         let hosts = (conn.remote(), state.identity.store_host);
         let (messages_before, bytes_before) = (self.append.len(), self.append.bytes());
         let (topic, kind) = if request.batch == Some(true) {
@@ -159,10 +163,7 @@ impl SendBatch {
     ) -> Result<(Arc<TopicConfig>, MessageType), Refusal> {
         let block = request.properties.as_deref().unwrap_or_default().as_bytes();
         let said = Said::read(block);
-        let to = destination(state, request, topic, queue_id, said.delay_level()?)?;
-        if !to.is_delayed {
-            said.require_ordinary()?;
-        }
+        let delay_level = said.delay_level()?;
         let made_key;
         let (unique_key, key_pair) = match said.unique_key {
             Some(key) => (key, String::new()),
@@ -172,6 +173,19 @@ impl SendBatch {
                 (made_key.as_str(), pair)
             }
         };
+        let mut half_of = None;
+        let to = if said.is_half(request, delay_level) {
+            half_of = Some(topic);
+            let config = state.config.load();
+            half_destination(state, &config, request, queue_id, delay_level, unique_key)?
+        } else {
+            // A send that only its flag calls half is stored where no queue shows it, so never later.
+            let is_shown = !sys_flag::is_outside_queues(request.sys_flag);
+            destination(state, request, topic, queue_id, if is_shown { delay_level } else { 0 })?
+        };
+        if !to.is_delayed {
+            said.require_ordinary()?;
+        }
         let block = if said.needs_rewrite || to.is_redirected {
             rewrite(block, to.is_redirected, &mut self.rewritten);
             self.rewritten.as_slice()
@@ -181,15 +195,22 @@ impl SendBatch {
         let first = self.append.len();
         let pieces = [block, key_pair.as_bytes(), &*to.properties, &state.broker_properties];
         let as_sent = new_message(request, to.queue_id, frame.body, hosts);
-        let message = NewMessage { topic: &to.topic.topic_name, properties: &pieces, ..as_sent };
+        let mut message =
+            NewMessage { topic: &to.topic.topic_name, properties: &pieces, ..as_sent };
+        if half_of.is_some() {
+            require_room_for_copies(&pieces)?;
+            message.sys_flag = half::half_sys_flag(message.sys_flag);
+        }
         self.append.push(&message).map_err(|error| illegal(&error))?;
         let waits = !said.does_not_wait;
         self.add_pending(frame, to.answered_queue_id, first, unique_key, waits);
         let kind = match (to.is_delayed, said.has_sharding_key) {
+            _ if half_of.is_some() => MessageType::Transaction,
             (true, _) => MessageType::Delay,
             (false, true) => MessageType::Fifo,
             (false, false) => MessageType::Normal,
         };
+        self.halves.extend(half_of);
         Ok((to.topic, kind))
     }
 
@@ -201,6 +222,9 @@ impl SendBatch {
         hosts: (SocketAddr, SocketAddr),
         state: &BrokerState,
     ) -> Result<(), Refusal> {
+        if request.sys_flag & sys_flag::TRANSACTION_MASK != 0 {
+            return Err(transaction_in_batch());
+        }
         if request.topic.starts_with(names::RETRY_PREFIX) {
             let remark = format!("batch sends to retry topic {} are not allowed", request.topic);
             return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
@@ -218,8 +242,7 @@ impl SendBatch {
                 return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
             }
             if said.is_transaction || said_by_all.is_transaction {
-                let remark = "a batch must not hold transactional messages";
-                return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+                return Err(transaction_in_batch());
             }
             if said.is_timed || said_by_all.is_timed {
                 return Err(unsupported("timed messages", "send it without TIMER_ properties"));
@@ -276,6 +299,9 @@ impl SendBatch {
                 let Count { topic, kind, puts, messages, bytes } = count;
                 state.metrics.stored_by(&topic.topic_name, *kind, *puts, *messages, *bytes);
             }
+            for topic in &self.halves {
+                state.transactions.counts.add(&topic.topic_name, 1);
+            }
         }
         let config = state.config.load();
         let is_sync = config.flush_disk_type == FlushDiskType::SyncFlush;
@@ -310,6 +336,7 @@ impl SendBatch {
         self.places.clear();
         self.append.clear();
         self.counts.clear();
+        self.halves.clear();
     }
 
     /// Begins a socket read: forgets what an earlier one may have left behind.
@@ -320,6 +347,7 @@ impl SendBatch {
         self.places.clear();
         self.unique_keys.clear();
         self.counts.clear();
+        self.halves.clear();
     }
 
     fn reuse(&mut self, mut answers: Answers) {

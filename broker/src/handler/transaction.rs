@@ -1,0 +1,269 @@
+//! END_TRANSACTION: a producer commits its half message or rolls it back
+//! (`EndTransactionProcessor`).
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rocketmq_protocol::code::ResponseCode;
+use rocketmq_protocol::frame::Frame;
+use rocketmq_protocol::header::transaction::EndTransactionRequest;
+use rocketmq_protocol::message::properties::name;
+use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
+use rocketmq_protocol::names;
+use rocketmq_protocol::response::Response;
+use rocketmq_remoting::Connection;
+use rocketmq_store::DurableOutcome;
+
+use super::send::append_error;
+use crate::clock::now_ms;
+use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
+use crate::metrics::MessageType;
+use crate::request::header;
+use crate::state::BrokerState;
+use crate::transaction::half::{self, Destination};
+use crate::transaction::{op_bytes_max, write_decisions};
+
+/// The producer does not know yet.
+const UNDECIDED: i32 = 0;
+
+/// Where the request is worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing is decided.
+    Nowhere,
+    /// On the connection's thread.
+    Here,
+    /// Where it may wait for the disk.
+    Elsewhere,
+}
+
+/// Whether the request may block.
+pub fn place_of(state: &BrokerState, frame: &Frame<'_>) -> Place {
+    let Ok(request) = frame.header::<EndTransactionRequest<'_>>() else { return Place::Here };
+    if request.commit_or_rollback == UNDECIDED {
+        return Place::Nowhere;
+    }
+    let waits = !frame.is_oneway() && is_sync(&state.config.load());
+    if waits || !state.store.is_hot(request.commit_log_offset) {
+        Place::Elsewhere
+    } else {
+        Place::Here
+    }
+}
+
+fn is_sync(config: &BrokerConfig) -> bool {
+    config.flush_disk_type == FlushDiskType::SyncFlush
+}
+
+/// END_TRANSACTION: stores the message where it was sent to, or not, and notes that it is decided.
+/// Clients want no answer; who wants one gets it when the message is stored, and under synchronous
+/// flush when it is on disk.
+pub fn end_transaction(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+) -> Response {
+    let request: EndTransactionRequest<'_> = header!(frame);
+    let config = state.config.load();
+    if config.broker_role == BrokerRole::Slave {
+        let remark = "a slave takes no decisions on transactions";
+        return Response::error(ResponseCode::SLAVE_NOT_AVAILABLE, remark);
+    }
+    let is_commit = match request.commit_or_rollback {
+        sys_flag::TRANSACTION_COMMIT => true,
+        sys_flag::TRANSACTION_ROLLBACK => false,
+        other => {
+            let remark = format!(
+                "commitOrRollback field wrong: {other}, 0 (unknown), 8 (commit) or 12 (roll back) \
+                 expected"
+            );
+            return Response::error(ResponseCode::SYSTEM_ERROR, remark);
+        }
+    };
+    let Some(bytes) = record_at(state, request.commit_log_offset) else {
+        return not_found(request.commit_log_offset);
+    };
+    let record = match half_in(state, &bytes, &request) {
+        Ok(record) => record,
+        Err(response) => return response,
+    };
+    if !request.from_transaction_check && is_too_late(&config, &record) {
+        let remark = "the time for a decision is over (CHECK_IMMUNITY_TIME_IN_SECONDS); wait for \
+                      the check";
+        return Response::error(ResponseCode::ILLEGAL_OPERATION, remark);
+    }
+    if let Err(response) = require_match(&record, &request) {
+        return response;
+    }
+    if is_commit {
+        commit(state, &config, &record, !frame.is_oneway())
+    } else {
+        roll_back(state, &config, &record)
+    }
+}
+
+fn not_found(physical_offset: i64) -> Response {
+    let remark = format!(
+        "Find prepared transaction message failed, there is no half message at offset \
+         {physical_offset}"
+    );
+    Response::error(ResponseCode::SYSTEM_ERROR, remark)
+}
+
+/// The record there, also if it waits in the write buffer of `transientStorePoolEnable` still.
+fn record_at(state: &BrokerState, physical_offset: i64) -> Option<Bytes> {
+    let found = state.store.message_at(physical_offset);
+    if found.is_some() || !state.store.config().transient_store_pool_enable {
+        return found;
+    }
+    if let Err(error) = state.store.commit() {
+        tracing::warn!(%error, "the log's write buffer cannot be written");
+    }
+    state.store.message_at(physical_offset)
+}
+
+/// The half message in these bytes. The half topic must show it at this place: the offset comes from
+/// the network, and might lead into a body that only looks like a half message.
+fn half_in<'a>(
+    state: &BrokerState,
+    bytes: &'a Bytes,
+    request: &EndTransactionRequest<'_>,
+) -> Result<MessageRecord<'a>, Response> {
+    let nothing = || not_found(request.commit_log_offset);
+    let record = MessageRecord::decode(bytes).map_err(|_| nothing())?;
+    if record.topic != names::TRANS_HALF_TOPIC || record.queue_id != half::QUEUE_ID {
+        return Err(nothing());
+    }
+    let shown = state.store.physical_offset_of(record.topic, record.queue_id, record.queue_offset);
+    match shown {
+        Ok(Some(shown)) if shown == request.commit_log_offset => Ok(record),
+        Ok(_) => Err(nothing()),
+        Err(error) => Err(Response::error(ResponseCode::SYSTEM_ERROR, error.to_string())),
+    }
+}
+
+/// A message that asked not to be checked for a time must be decided within it, or by the answer to a
+/// check.
+fn is_too_late(config: &BrokerConfig, record: &MessageRecord<'_>) -> bool {
+    let Some(asked) = record.property(name::CHECK_IMMUNITY_TIME_IN_SECONDS) else { return false };
+    let asked_ms = asked.parse::<i64>().map_or(0, |seconds| seconds.saturating_mul(1_000));
+    let age_ms = now_ms().saturating_sub(record.born_timestamp_ms);
+    age_ms > asked_ms.max(config.transaction_time_out)
+}
+
+/// Whether the half message is the one that is meant, and the producer's own.
+fn require_match(
+    record: &MessageRecord<'_>,
+    request: &EndTransactionRequest<'_>,
+) -> Result<(), Response> {
+    let wrong = |remark: String| Err(Response::error(ResponseCode::SYSTEM_ERROR, remark));
+    let group = record.property(name::PGROUP);
+    if group != Some(&*request.producer_group) {
+        return wrong(format!(
+            "The producer group wrong: {}, the half message is of {}",
+            request.producer_group,
+            group.unwrap_or("none (property PGROUP)")
+        ));
+    }
+    if record.queue_offset != request.tran_state_table_offset {
+        return wrong(format!(
+            "The transaction state table offset wrong: {}, the half message has {}",
+            request.tran_state_table_offset, record.queue_offset
+        ));
+    }
+    if record.physical_offset != request.commit_log_offset {
+        return wrong(format!("The commit log offset wrong: {}", request.commit_log_offset));
+    }
+    Ok(())
+}
+
+fn commit(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    record: &MessageRecord<'_>,
+    is_answered: bool,
+) -> Response {
+    let to = match Destination::of(record) {
+        Ok(to) => to,
+        Err(why) => {
+            let remark = format!("the half message cannot be committed: {why}");
+            return Response::error(ResponseCode::SYSTEM_ERROR, remark);
+        }
+    };
+    let properties = [record.properties];
+    let message = half::committed(record, to, state.identity.store_host, &properties);
+    let mut batch = state.store.new_batch();
+    if let Err(error) = batch.push(&message) {
+        return Response::error(ResponseCode::MESSAGE_ILLEGAL, error.to_string());
+    }
+    let bytes = batch.bytes();
+    let end = match state.store.append(&mut batch) {
+        Ok(outcome) => outcome.end_physical_offset,
+        Err(error) => {
+            state.metrics.store_failed(1);
+            let (code, remark) = append_error(&error);
+            return Response::error(code, remark);
+        }
+    };
+    state.metrics.stored(to.topic, MessageType::Transaction, 1, bytes);
+    // Behind the message in the log: a crash may take the decision alone, never the message alone.
+    if let Err(response) = decide(state, config, record) {
+        tracing::warn!(remark = response.remark.as_deref(), "decision lost, it is asked for again");
+    }
+    let age_ms = now_ms().saturating_sub(record.born_timestamp_ms);
+    state.metrics.committed(to.topic, age_ms);
+    state.transactions.counts.add(to.topic, -1);
+    let waits = record.property(name::WAIT).is_none_or(|text| !text.eq_ignore_ascii_case("false"));
+    if is_answered && waits && is_sync(config) {
+        return when_durable(state, config, end);
+    }
+    Response::ok()
+}
+
+/// Waits for the group commit. When that takes too long the message counts as stored, as in Java.
+fn when_durable(state: &BrokerState, config: &BrokerConfig, end_physical_offset: i64) -> Response {
+    let (sender, flushed) = mpsc::channel();
+    let tell = move |outcome| {
+        // Nobody waits any more after the time-out.
+        let _ = sender.send(outcome);
+    };
+    state.store.on_durable(end_physical_offset, Box::new(tell));
+    let timeout = Duration::from_millis(u64::try_from(config.sync_flush_timeout).unwrap_or(5_000));
+    match flushed.recv_timeout(timeout) {
+        Ok(DurableOutcome::Failed(reason)) => {
+            let remark = format!("the message may not be on disk: {reason}");
+            Response::error(ResponseCode::SERVICE_NOT_AVAILABLE, remark)
+        }
+        Ok(DurableOutcome::Durable) | Err(_) => Response::ok(),
+    }
+}
+
+fn roll_back(state: &BrokerState, config: &BrokerConfig, record: &MessageRecord<'_>) -> Response {
+    if let Err(response) = decide(state, config, record) {
+        return response;
+    }
+    if let Some(topic) = record.property(name::REAL_TOPIC) {
+        state.metrics.rolled_back(topic);
+        state.transactions.counts.add(topic, -1);
+    }
+    Response::ok()
+}
+
+/// Notes that the half message is decided.
+fn decide(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    record: &MessageRecord<'_>,
+) -> Result<(), Response> {
+    let decisions = &state.transactions.decisions;
+    if !decisions.add(record.queue_offset, op_bytes_max(config)) {
+        return Ok(());
+    }
+    // The thread that writes them does not keep up.
+    write_decisions(state, config, &mut state.store.new_batch()).map_err(|error| {
+        let (code, remark) = append_error(&error);
+        Response::error(code, remark)
+    })
+}
