@@ -30,6 +30,8 @@ impl Mqadmin {
             .arg(format!("-Duser.home={}", home.display()))
             .arg(format!("-Drocketmq.client.logRoot={}", home.display()))
             .env("ROCKETMQ_HOME", &home)
+            // Some commands leave files where they are run.
+            .current_dir(&home)
             .arg("-cp")
             .arg(format!("{}/*", library.display()))
             .arg("rs.rocketmq.e2e.AdminShell");

@@ -64,7 +64,7 @@ pub struct Sent {
     pub body_length: u64,
     /// SHA-256 of the body, in hex.
     pub body_sha256: String,
-    /// `SEND_OK`, another of RocketMQ's send states, or `ONEWAY`.
+    /// `SEND_OK`, another of RocketMQ's send states, `ONEWAY`, or `REPLIED` to a request.
     pub status: String,
     /// The client's unique id; absent for one-way sends and Go batches.
     pub msg_id: Option<String>,
@@ -76,6 +76,8 @@ pub struct Sent {
     pub queue_offset: Option<i64>,
     /// Broker that took it.
     pub broker_name: Option<String>,
+    /// The body of the reply to a request.
+    pub reply: Option<String>,
 }
 
 /// A send without an answer, or with an error.

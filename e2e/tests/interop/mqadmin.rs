@@ -217,7 +217,8 @@ fn query_by_key(admin: &mut Mqadmin, topic: &str, sent: &[Line]) -> Result<()> {
     Ok(())
 }
 
-fn has(out: &str, wanted: &[&str]) -> Result<()> {
+/// Every text is in `out`.
+pub fn has(out: &str, wanted: &[&str]) -> Result<()> {
     for text in wanted {
         ensure!(out.contains(text), "'{text}' is not in:\n{out}");
     }
@@ -225,7 +226,7 @@ fn has(out: &str, wanted: &[&str]) -> Result<()> {
 }
 
 /// The first line whose words begin with `words`.
-fn row<'a>(out: &'a str, words: &[&str]) -> Result<Vec<&'a str>> {
+pub fn row<'a>(out: &'a str, words: &[&str]) -> Result<Vec<&'a str>> {
     out.lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
         .find(|found| found.starts_with(words))

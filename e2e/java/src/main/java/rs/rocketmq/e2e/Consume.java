@@ -1,5 +1,6 @@
 package rs.rocketmq.e2e;
 
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -16,6 +17,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -26,7 +29,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <p>Modes: {@code push} (concurrently), {@code orderly}, {@code pull} (every queue of a topic from its first to
  * its last offset, with a {@code queue} line for each), {@code lite-pull} (subscribe), {@code lite-assign}. In
- * the first two a message fails as long as it was delivered again fewer than {@code --fail-times}.
+ * the first two a message fails as long as it was delivered again fewer than {@code --fail-times}. With
+ * {@code --reply} a {@code push} consumer answers each message with {@code re: KEY}.
  */
 final class Consume {
     private static final long POLL_MS = 50;
@@ -48,6 +52,7 @@ final class Consume {
     private final int heartbeatMs;
     private final int routePollMs;
     private final int failTimes;
+    private final boolean reply;
     private final int maxReconsumeTimes;
     private final AtomicLong received = new AtomicLong();
     private volatile long lastArrival = System.nanoTime();
@@ -70,6 +75,7 @@ final class Consume {
         heartbeatMs = (int) options.number("heartbeat-ms", 30_000);
         routePollMs = (int) options.number("route-poll-ms", 30_000);
         failTimes = (int) options.number("fail-times", 0);
+        reply = options.isSet("reply");
         maxReconsumeTimes = (int) options.number("max-reconsume-times", -1);
         long seconds = options.number("seconds", 0);
         deadline = seconds > 0 ? System.nanoTime() + seconds * 1_000_000_000L : Long.MAX_VALUE;
@@ -86,7 +92,7 @@ final class Consume {
     static void run(Run run, String[] args, int from) throws Exception {
         Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "group", "from",
             "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms",
-            "route-poll-ms", "fail-times", "max-reconsume-times");
+            "route-poll-ms", "fail-times", "max-reconsume-times", "reply");
         Consume consume = new Consume(run, options);
         String mode = options.text("mode", "push");
         switch (mode) {
@@ -125,6 +131,7 @@ final class Consume {
         for (String topic : topics) {
             consumer.subscribe(topic, tags);
         }
+        DefaultMQProducer replier = reply ? startReplier() : null;
         if (orderly) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 arrived(messages);
@@ -134,6 +141,9 @@ final class Consume {
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 arrived(messages);
+                if (replier != null) {
+                    reply(replier, messages);
+                }
                 return fails(messages) ? ConsumeConcurrentlyStatus.RECONSUME_LATER
                     : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
@@ -151,6 +161,29 @@ final class Consume {
             run.sleep(POLL_MS);
         }
         consumer.shutdown();
+        if (replier != null) {
+            replier.shutdown();
+        }
+    }
+
+    private DefaultMQProducer startReplier() throws Exception {
+        DefaultMQProducer replier = new DefaultMQProducer(group + "_replier");
+        replier.setNamesrvAddr(namesrv);
+        replier.setInstanceName(instance + "-replier");
+        replier.start();
+        return replier;
+    }
+
+    /** A reply that reaches nobody is a failure of the program: the test waits for it. */
+    private void reply(DefaultMQProducer replier, List<MessageExt> messages) {
+        for (MessageExt message : messages) {
+            try {
+                byte[] body = ("re: " + message.getKeys()).getBytes(StandardCharsets.UTF_8);
+                replier.send(MessageUtil.createReplyMessage(message, body));
+            } catch (Exception e) {
+                run.error(e);
+            }
+        }
     }
 
     /** Queues of the subscribed topics, without the group's retry topic, as {@code topic/broker/queueId}. */

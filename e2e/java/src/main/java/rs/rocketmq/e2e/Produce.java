@@ -3,12 +3,15 @@ package rs.rocketmq.e2e;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
@@ -17,13 +20,14 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * Sends messages and prints one line per message: {@code send} with the result, or {@code error}.
  * Keys are {@code PREFIX-THREAD-SEQUENCE}. With {@code --order} a thread's messages all go to one queue,
- * and the property {@code seq} counts them.
+ * and the property {@code seq} counts them. With {@code --trace} each send leaves a trace. In mode
+ * {@code request} a send waits for a consumer's reply.
  */
 final class Produce {
     private static final long PAUSE_AFTER_ERROR_MS = 100;
 
     private final Run run;
-    private final DefaultMQProducer producer = new DefaultMQProducer();
+    private final DefaultMQProducer producer;
     private final String topic;
     private final String mode;
     private final String[] tags;
@@ -65,7 +69,8 @@ final class Produce {
         properties = options.properties();
         delayLevel = (int) options.number("delay-level", 0);
         int retries = (int) options.number("retries", 2);
-        producer.setProducerGroup(options.text("group", "e2e_producer"));
+        String group = options.text("group", "e2e_producer");
+        producer = options.isSet("trace") ? new DefaultMQProducer(group, true, null) : new DefaultMQProducer(group);
         producer.setNamesrvAddr(options.required("namesrv"));
         producer.setInstanceName(options.text("instance", "p" + System.nanoTime()));
         producer.setSendMsgTimeout((int) timeoutMs);
@@ -79,7 +84,8 @@ final class Produce {
     static void run(Run run, String[] args, int from) throws Exception {
         new Produce(run, new Options(args, from, "namesrv", "topic", "mode", "tags", "key-prefix", "count",
             "size", "threads", "order", "rate", "seconds", "batch-size", "timeout-ms", "in-flight", "property",
-            "retries", "group", "instance", "client-max-bytes", "queues", "route-poll-ms", "delay-level")).execute();
+            "retries", "group", "instance", "client-max-bytes", "queues", "route-poll-ms", "delay-level",
+            "trace")).execute();
     }
 
     private void execute() throws Exception {
@@ -181,15 +187,41 @@ final class Produce {
                 case "async":
                     sendAsync(thread, message);
                     break;
+                case "request":
+                    run.print(line("send", thread, message).put("status", "REPLIED")
+                        .put("reply", Body.text(request(message).getBody())));
+                    break;
                 default:
                     throw new IllegalArgumentException(
-                        "argument --mode '" + mode + "': expected sync, async, oneway or batch");
+                        "argument --mode '" + mode + "': expected sync, async, oneway, batch or request");
             }
             return true;
         } catch (Exception e) {
             fail(messages, thread, e);
             return false;
         }
+    }
+
+    /**
+     * The reply to a request. The 5.3.3 client ends a waiting {@code request} when the send is answered, and calls back
+     * with no reply then, so that the call that has one is waited for here.
+     */
+    private Message request(Message message) throws Exception {
+        CompletableFuture<Message> reply = new CompletableFuture<>();
+        producer.request(message, new RequestCallback() {
+            @Override
+            public void onSuccess(Message received) {
+                if (received != null) {
+                    reply.complete(received);
+                }
+            }
+
+            @Override
+            public void onException(Throwable e) {
+                reply.completeExceptionally(e);
+            }
+        }, timeoutMs);
+        return reply.get(timeoutMs, TimeUnit.MILLISECONDS);
     }
 
     private void sendAsync(int thread, Message message) throws Exception {
