@@ -36,12 +36,14 @@ use crate::config::{
 };
 use crate::delay::{DelayProgress, Delivery};
 use crate::error::StartError;
+use crate::filter::ExpressionCache;
 use crate::flush_waits::FlushWaits;
 use crate::handler::{BrokerService, pull};
 use crate::health::BrokerHealth;
 use crate::housekeeping;
 use crate::lock_table::LockTable;
 use crate::long_poll::LongPolls;
+use crate::metadata::consumer_filter::ConsumerFilters;
 use crate::metadata::consumer_offset::ConsumerOffsets;
 use crate::metadata::group::GroupTable;
 use crate::metadata::topic::TopicTable;
@@ -112,12 +114,18 @@ impl Broker {
         let late = Arc::new(LateService::default());
         let sockets = Arc::new(OnceLock::new());
         let metrics_addr = worker.serve_monitoring(&config, &slot, &health, &sockets)?;
+        // The store makes bit maps with them, and is locked before their file is read.
+        let filters = Arc::new(ConsumerFilters::new(&config.config_dir(), config.bloom_filter()));
+        let environment = Environment { filter_bit_map: Some(filters.clone()), ..environment };
         let (store, recovery) = Store::open(config.store_config()?, environment)?;
         match &recovery.cut_reason {
             Some(reason) => warn!(?recovery, reason, "store opened, its log was cut"),
             None => info!(?recovery, "store opened"),
         }
-        let (parts, server, ha_listener) = match Parts::load_and_bind(&config, &worker, &late) {
+        let loaded_filters = filters.load(recovery.clean).map_err(StartError::from);
+        let (parts, server, ha_listener) = match loaded_filters
+            .and_then(|()| Parts::load_and_bind(&config, filters, &worker, &late))
+        {
             Ok(prepared) => prepared,
             Err(error) => {
                 // Nothing was taken in: the next start need not recover.
@@ -231,7 +239,8 @@ impl Broker {
         }
         self.stop_tasks.cancel();
         self.worker.wait_for(&self.tasks);
-        for written in [self.state.offsets.persist(), self.state.groups.persist()] {
+        let state = &self.state;
+        for written in [state.offsets.persist(), state.groups.persist(), state.filters.persist()] {
             if let Err(error) = written {
                 error!(%error, "metadata not written at the stop");
             }
@@ -288,6 +297,7 @@ struct Parts {
     transactions: Transactions,
     offsets: ConsumerOffsets,
     assignments: Assignments,
+    filters: Arc<ConsumerFilters>,
     registration: Arc<Registration>,
 }
 
@@ -295,10 +305,11 @@ impl Parts {
     /// Loads metadata, then opens the ports.
     fn load_and_bind(
         config: &BrokerConfig,
+        filters: Arc<ConsumerFilters>,
         worker: &Worker,
         service: &Arc<LateService>,
     ) -> Result<(Self, Server, Option<std::net::TcpListener>), StartError> {
-        let parts = Self::load(config, worker)?;
+        let parts = Self::load(config, filters, worker)?;
         let server_config = config.server_config()?;
         let listen = format!("listen on {:?}", server_config.listen);
         let server =
@@ -308,7 +319,12 @@ impl Parts {
     }
 
     /// Loads metadata; the store is locked by now, so no other broker writes it.
-    fn load(config: &BrokerConfig, worker: &Worker) -> Result<Self, StartError> {
+    fn load(
+        config: &BrokerConfig,
+        filters: Arc<ConsumerFilters>,
+        worker: &Worker,
+    ) -> Result<Self, StartError> {
+        filters.make_bit_maps(config.enable_calc_filter_bit_map);
         let dir = config.config_dir();
         let changes = Arc::new(ChangeSignal::default());
         let topics = TopicTable::load(&dir, config, changes.clone())?;
@@ -324,7 +340,16 @@ impl Parts {
             Client::new(ClientConfig::default(), None)
         };
         let registration = Arc::new(Registration::new(client, changes, name_servers));
-        Ok(Self { topics, groups, delays, transactions, offsets, assignments, registration })
+        Ok(Self {
+            topics,
+            groups,
+            delays,
+            transactions,
+            offsets,
+            assignments,
+            filters,
+            registration,
+        })
     }
 
     fn into_state(
@@ -367,6 +392,8 @@ impl Parts {
             transactions: self.transactions,
             offsets: self.offsets,
             assignments: self.assignments,
+            filters: self.filters,
+            expressions: ExpressionCache::default(),
             clients: ClientTable::default(),
             locks: LockTable::default(),
             flush_waits: FlushWaits::new(flush_timeout),

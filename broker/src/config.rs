@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rocketmq_protocol::config::{self, ConfigError};
 
 use crate::error::StartError;
+use crate::filter::bloom::BloomFilter;
 
 pub use known::{is_known_without_effect, known_without_effect};
 
@@ -139,6 +140,18 @@ rocketmq_protocol::config! {
         pub channel_expired_timeout: i64 = 120_000 => "channelExpiredTimeout", 1_000..=i64::MAX;
         /// Whether SQL92 filters are allowed.
         pub enable_property_filter: bool = false => "enablePropertyFilter";
+        /// Whether messages of a retry topic are filtered by the group's filter of the topic they
+        /// came from, when the retry topic is subscribed with an expression itself.
+        pub filter_support_retry: bool = false => "filterSupportRetry";
+        /// Whether new messages get bit maps that tell which groups' filters they pass; needs
+        /// `enableConsumeQueueExt`.
+        pub enable_calc_filter_bit_map: bool = false => "enableCalcFilterBitMap";
+        /// Groups with filters that one message is expected to pass; more make bit maps longer.
+        pub expect_consumer_num_use_filter: i32 = 32 => "expectConsumerNumUseFilter", 1..=25_000;
+        /// Share of messages, in percent, that a bit map may wrongly let pass.
+        pub max_error_rate_of_bloom_filter: i32 = 20 => "maxErrorRateOfBloomFilter", 1..=99;
+        /// How long the filter of a group without members is kept.
+        pub filter_data_clean_time_span: i64 = 86_400_000 => "filterDataCleanTimeSpan", 0..=i64::MAX;
         /// Whether transactional messages are refused with NO_PERMISSION.
         pub reject_transaction_message: bool = false => "rejectTransactionMessage";
         /// A half message younger than this is not asked about.
@@ -181,7 +194,8 @@ rocketmq_protocol::config! {
         pub enable_consume_queue_ext: bool = false => "enableConsumeQueueExt";
         /// Size of a file of such units.
         pub mapped_file_size_consume_queue_ext: i64 = 50_331_648 => "mappedFileSizeConsumeQueueExt", 32_771..=2_147_483_647;
-        /// Bits that such a bit map is expected to have.
+        /// Bits of such a bit map. As in RocketMQ it follows from `expectConsumerNumUseFilter` and
+        /// `maxErrorRateOfBloomFilter`, whatever the file says.
         pub bit_map_length_consume_queue_ext: i32 = 64 => "bitMapLengthConsumeQueueExt", 0..=262_000;
         /// Largest message body.
         pub max_message_size: i32 = 4_194_304 => "maxMessageSize", 1..=16_777_215;
@@ -397,6 +411,8 @@ impl BrokerConfig {
         if self.broker_name.is_empty() {
             self.broker_name = mapping::host_name();
         }
+        // At most 261976.
+        self.bit_map_length_consume_queue_ext = self.bloom_filter().bit_count() as i32;
         refused::check_combination(self)?;
         self.namesrv_addresses()?;
         mapping::delete_hours(&self.delete_when)?;
@@ -423,6 +439,11 @@ impl BrokerConfig {
                 }
             })
             .collect()
+    }
+
+    /// The bits of filters in bit maps.
+    pub fn bloom_filter(&self) -> BloomFilter {
+        BloomFilter::new(self.max_error_rate_of_bloom_filter, self.expect_consumer_num_use_filter)
     }
 
     /// Whether `key` may not be changed at run time.

@@ -1,5 +1,5 @@
-//! What the broker does by the clock: writes offsets and new groups, removes silent clients and
-//! expired locks, samples rates.
+//! What the broker does by the clock: writes offsets, filters and new groups, removes silent clients
+//! and expired locks, samples rates.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
 use crate::clock::{monotonic_ms, now_ms};
-use crate::handler::client::notify_consumer_ids_changed;
+use crate::handler::client::members_changed;
 use crate::health::BrokerHealth;
 use crate::metadata::persist::MetadataError;
 use crate::metrics::RATE_INTERVAL_MS;
@@ -22,6 +22,9 @@ const CLIENT_SCAN: Duration = Duration::from_secs(10);
 
 /// Time between looks for sends whose wait for the group commit or for slaves is over.
 const FLUSH_WAIT_SCAN: Duration = Duration::from_millis(100);
+
+/// Time between writes of consumerFilter.json, as in the Java broker.
+const FILTER_WRITE: Duration = Duration::from_secs(10);
 
 /// Pause before another try to write groups that turned up.
 const WRITE_RETRY: Duration = Duration::from_secs(5);
@@ -51,6 +54,7 @@ pub(crate) fn spawn(
     until_stop(Box::pin(end_flush_waits(state.clone())));
     until_stop(Box::pin(write_offsets(state.clone())));
     until_stop(Box::pin(write_groups(state.clone())));
+    until_stop(Box::pin(write_filters(state.clone())));
 }
 
 fn every(period: Duration) -> Interval {
@@ -88,7 +92,7 @@ async fn scan_clients(state: Arc<BrokerState>) {
         if !changes.groups.is_empty() {
             info!(groups = ?changes.groups, "silent clients removed");
         }
-        notify_consumer_ids_changed(&state, changes);
+        members_changed(&state, changes);
         state.locks.expire(monotonic);
     }
 }
@@ -109,6 +113,18 @@ async fn write_offsets(state: Arc<BrokerState>) {
         let period_ms = u64::try_from(period_ms).unwrap_or(5_000);
         tokio::time::sleep(Duration::from_millis(period_ms)).await;
         write(&state, |state| state.offsets.persist()).await;
+    }
+}
+
+async fn write_filters(state: Arc<BrokerState>) {
+    let mut interval = every(FILTER_WRITE);
+    loop {
+        interval.tick().await;
+        write(&state, |state| {
+            state.filters.remove_dead(state.config.load().filter_data_clean_time_span);
+            state.filters.persist()
+        })
+        .await;
     }
 }
 

@@ -7,10 +7,14 @@
 //! lets through, its deadline, and the sweep. The sweep is RocketMQ's (`PullRequestHoldService`, every
 //! 5 s): a queue that grew only by messages the filter does not want wakes its pulls there, so that
 //! the consumer's offset moves on although nothing matches.
+//!
+//! A filter by expression has to see the message. An arrival only marks its pulls here; they are then
+//! looked at on another thread, so that no expression is evaluated on the way of an append. A pull
+//! that wants nothing of what arrived is held again, and remembers how far was looked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
@@ -21,7 +25,7 @@ use rocketmq_remoting::{Connection, InFlight};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use crate::filter::TagFilter;
+use crate::filter::PullFilter;
 
 /// A pull as the table of waiting pulls keeps it.
 pub struct HeldPull {
@@ -36,7 +40,9 @@ pub struct HeldPull {
     /// When it is answered even though nothing came.
     pub deadline: Instant,
     /// Which messages it wants.
-    pub filter: TagFilter,
+    pub filter: PullFilter,
+    /// Its filter wants nothing from `queue_offset` up to here.
+    pub scanned_to: i64,
     pub(crate) ticket: Ticket,
     pub(crate) request: RequestCode,
     pub(crate) began: Instant,
@@ -72,6 +78,10 @@ pub struct LongPolls {
     count: AtomicUsize,
     count_max: usize,
     deadline_moved: Notify,
+    /// Whether some pull is to be looked at, see [`LongPolls::take_unlooked`].
+    has_unlooked: AtomicBool,
+    /// Whether somebody looks.
+    is_looking: AtomicBool,
 }
 
 #[derive(Default)]
@@ -80,12 +90,16 @@ struct Table {
     /// Deadlines with the number of the pull that has it, so that equal deadlines stay apart.
     deadlines: BTreeMap<(Instant, u64), (String, i32)>,
     next_number: u64,
+    /// Queues with pulls that are to be looked at; a queue may be there more than once.
+    unlooked: VecDeque<(String, i32)>,
 }
 
 struct Waiting {
     number: u64,
-    /// An arrival passed by that the filter did not want.
+    /// An arrival passed by that the filter did not want, or that nobody looked at yet.
     was_passed: bool,
+    /// An arrival passed by that nobody looked at yet.
+    is_unlooked: bool,
     pull: HeldPull,
 }
 
@@ -97,6 +111,8 @@ impl LongPolls {
             count: AtomicUsize::new(0),
             count_max,
             deadline_moved: Notify::new(),
+            has_unlooked: AtomicBool::new(false),
+            is_looking: AtomicBool::new(false),
         }
     }
 
@@ -134,7 +150,7 @@ impl LongPolls {
         }
         if let Some(queues) = table.topics.get_mut(&pull.topic) {
             let waiting = queues.entry(pull.queue_id).or_default();
-            waiting.push(Waiting { number, was_passed: false, pull });
+            waiting.push(Waiting { number, was_passed: false, is_unlooked: false, pull });
         }
         self.count.fetch_add(1, Ordering::AcqRel);
         drop(table);
@@ -156,17 +172,83 @@ impl LongPolls {
         if self.count.load(Ordering::Acquire) == 0 {
             return Woken::new();
         }
-        self.take_where(topic, queue_id, |waiting| {
-            let is_new = max_queue_offset > waiting.pull.queue_offset;
-            let is_wanted = is_new && waiting.pull.filter.matches_code(tags_code);
-            waiting.was_passed |= is_new && !is_wanted;
+        let mut table = self.table.lock();
+        let mut is_first_unlooked = false;
+        let woken = self.take_from(&mut table, topic, queue_id, |waiting| {
+            if max_queue_offset <= waiting.pull.scanned_to {
+                return false;
+            }
+            let is_wanted = match &waiting.pull.filter {
+                PullFilter::Tags(filter) => filter.matches_code(tags_code),
+                PullFilter::Expression(_) => {
+                    is_first_unlooked |= !waiting.is_unlooked;
+                    waiting.is_unlooked = true;
+                    false
+                }
+            };
+            waiting.was_passed |= !is_wanted;
             is_wanted
-        })
+        });
+        if is_first_unlooked {
+            table.unlooked.push_back((topic.to_owned(), queue_id));
+            self.has_unlooked.store(true, Ordering::SeqCst);
+        }
+        woken
+    }
+
+    /// Whether [`LongPolls::take_unlooked`] would give something. Without a lock.
+    pub fn has_unlooked(&self) -> bool {
+        self.has_unlooked.load(Ordering::SeqCst)
+    }
+
+    // Who marks and who ends a look each write one of the two flags and then read the other:
+    // sequentially consistent, so that at least one of them sees the other's.
+
+    /// Whether the caller is to look at what [`LongPolls::take_unlooked`] gives: nobody else does.
+    pub fn begin_look(&self) -> bool {
+        !self.is_looking.swap(true, Ordering::SeqCst)
+    }
+
+    /// Ends a look that found nothing more; whether it has to go on, since something was marked after
+    /// it found nothing.
+    pub fn end_look(&self) -> bool {
+        self.is_looking.store(false, Ordering::SeqCst);
+        self.has_unlooked() && self.begin_look()
+    }
+
+    /// Takes the pulls of one queue that an arrival concerns which has to be looked at; `None` if
+    /// there is no such queue. The caller looks, and holds those again that want nothing of it.
+    pub fn take_unlooked(&self) -> Option<Woken> {
+        let mut table = self.table.lock();
+        let next = table.unlooked.pop_front();
+        self.has_unlooked.store(!table.unlooked.is_empty(), Ordering::SeqCst);
+        let (topic, queue_id) = next?;
+        Some(self.take_from(&mut table, &topic, queue_id, |waiting| waiting.is_unlooked))
+    }
+
+    /// Marks the pulls of a queue that were not looked at up to `max_queue_offset`: what arrived
+    /// between the look and the hold marked nobody.
+    pub fn mark_unlooked(&self, topic: &str, queue_id: i32, max_queue_offset: i64) {
+        let mut table = self.table.lock();
+        let queues = table.topics.get_mut(topic);
+        let Some(waiting) = queues.and_then(|queues| queues.get_mut(&queue_id)) else { return };
+        let mut is_first = false;
+        for waiting in waiting.iter_mut() {
+            let is_by_expression = matches!(waiting.pull.filter, PullFilter::Expression(_));
+            if is_by_expression && waiting.pull.scanned_to < max_queue_offset {
+                is_first |= !waiting.is_unlooked;
+                waiting.is_unlooked = true;
+            }
+        }
+        if is_first {
+            table.unlooked.push_back((topic.to_owned(), queue_id));
+            self.has_unlooked.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Takes the pulls of a queue that start below `max_queue_offset`, whatever their filters.
     pub fn take_queue(&self, topic: &str, queue_id: i32, max_queue_offset: i64) -> Woken {
-        self.take_where(topic, queue_id, |waiting| waiting.pull.queue_offset < max_queue_offset)
+        self.take_where(topic, queue_id, |waiting| waiting.pull.scanned_to < max_queue_offset)
     }
 
     /// Takes the pulls whose deadline has passed.
@@ -207,6 +289,7 @@ impl LongPolls {
     pub fn take_all(&self) -> Vec<HeldPull> {
         let mut table = self.table.lock();
         table.deadlines.clear();
+        table.unlooked.clear();
         let queues = std::mem::take(&mut table.topics);
         let pulls: Vec<HeldPull> = queues
             .into_values()
@@ -237,7 +320,16 @@ impl LongPolls {
         queue_id: i32,
         is_taken: impl FnMut(&mut Waiting) -> bool,
     ) -> Woken {
-        let mut table = self.table.lock();
+        self.take_from(&mut self.table.lock(), topic, queue_id, is_taken)
+    }
+
+    fn take_from(
+        &self,
+        table: &mut Table,
+        topic: &str,
+        queue_id: i32,
+        is_taken: impl FnMut(&mut Waiting) -> bool,
+    ) -> Woken {
         let taken = table.remove_from_queue(topic, queue_id, is_taken);
         for waiting in &taken {
             table.deadlines.remove(&(waiting.pull.deadline, waiting.number));
@@ -248,7 +340,8 @@ impl LongPolls {
 }
 
 fn is_due(waiting: &Waiting) -> bool {
-    waiting.was_passed || waiting.pull.conn.is_closed()
+    let pull = &waiting.pull;
+    waiting.was_passed || pull.scanned_to > pull.queue_offset || pull.conn.is_closed()
 }
 
 impl Table {

@@ -19,9 +19,11 @@ use crate::assignment::Assignments;
 use crate::client_table::ClientTable;
 use crate::config::BrokerConfig;
 use crate::delay::DelayProgress;
+use crate::filter::ExpressionCache;
 use crate::flush_waits::FlushWaits;
 use crate::lock_table::LockTable;
 use crate::long_poll::LongPolls;
+use crate::metadata::consumer_filter::ConsumerFilters;
 use crate::metadata::consumer_offset::ConsumerOffsets;
 use crate::metadata::group::GroupTable;
 use crate::metadata::topic::TopicTable;
@@ -55,6 +57,10 @@ pub struct BrokerState {
     pub offsets: ConsumerOffsets,
     /// How groups consume, and the routes by which queues are shared out.
     pub assignments: Assignments,
+    /// Filters by expression that consumer groups registered.
+    pub filters: Arc<ConsumerFilters>,
+    /// Filters by expression that pulls bring.
+    pub expressions: ExpressionCache,
     /// Live producers and consumers and their connections.
     pub clients: ClientTable,
     /// Queue locks of ordered consumption.

@@ -134,7 +134,7 @@ fn filters_are_checked_before_a_consumer_starts() {
     for (kind, code) in [
         ("TAG", ResponseCode::SUCCESS),
         ("SQL92", ResponseCode::SYSTEM_ERROR),
-        ("XPATH", ResponseCode::SUBSCRIPTION_PARSE_FAILED),
+        ("XPATH", ResponseCode::SYSTEM_ERROR),
     ] {
         let body = format!(
             r#"{{"clientId":"c","group":"g","subscriptionData":{{"expressionType":"{kind}",

@@ -20,7 +20,7 @@ const pollInterval = 50 * time.Millisecond
 //
 // Modes: push (concurrently), orderly, pull (every queue of a topic from its first to its last offset, with a
 // "queue" line for each), lite-pull (the client's own poll and acknowledge). In the first two a message fails as long
-// as it was delivered again fewer than --fail-times.
+// as it was delivered again fewer than --fail-times. --sql filters by an expression instead of --tags.
 type receiving struct {
 	run         *run
 	options     *options
@@ -35,7 +35,7 @@ type receiving struct {
 }
 
 func consume(r *run, args []string) error {
-	o, err := parse(args, "namesrv", "topic", "mode", "model", "tags", "group", "from", "count", "idle-ms", "seconds",
+	o, err := parse(args, "namesrv", "topic", "mode", "model", "tags", "sql", "group", "from", "count", "idle-ms", "seconds",
 		"batch-size", "threads", "instance", "consume-ms", "fail-times", "max-reconsume-times")
 	if err != nil {
 		return err
@@ -48,6 +48,9 @@ func consume(r *run, args []string) error {
 		count:      o.number("count", 1<<62),
 		idle:       time.Duration(o.number("idle-ms", 0)) * time.Millisecond,
 		consumeFor: time.Duration(o.number("consume-ms", 0)) * time.Millisecond,
+	}
+	if sql := o.text("sql", ""); sql != "" {
+		c.selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: sql}
 	}
 	c.lastArrival.Store(time.Now().UnixNano())
 	if seconds := o.number("seconds", 0); seconds > 0 {

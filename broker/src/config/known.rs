@@ -57,8 +57,7 @@ const CONSUME: &str = "
     delayOffsetUpdateVersionStep enableCleanExpiredOffset enableBroadcastOffsetStore
     broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond rejectPullConsumerEnable
     disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
-    maxErrorRateOfBloomFilter expectConsumerNumUseFilter filterDataCleanTimeSpan
-    filterSupportRetry enableCalcFilterBitMap lockInStrictMode subscriptionExpiredTimeout
+    lockInStrictMode subscriptionExpiredTimeout
     useStaticSubscription enableRegisterProducer
     defaultMessageRequestMode defaultPopShareQueueNum
     loadBalancePollNameServerInterval recallMessageEnable allowRecallWhenBrokerNotWriteable

@@ -28,6 +28,7 @@ use tracing::{debug, warn};
 
 use crate::client_table::{Changes, ClientChannel, Sender};
 use crate::clock::{monotonic_ms, now_ms};
+use crate::filter;
 use crate::handler::retry;
 use crate::metadata::perm;
 use crate::request::{bad_body, header};
@@ -50,9 +51,19 @@ pub fn heart_beat(state: &Arc<BrokerState>, conn: &Arc<Connection>, frame: &Fram
         timestamp_ms: now_ms(),
         monotonic_ms: monotonic_ms(),
     };
-    let changes = state.clients.heartbeat(&sender, heartbeat, |consumer| admit(state, consumer));
+    let without_sub = heartbeat.without_sub;
+    let changes = state.clients.heartbeat(&sender, heartbeat, |consumer| {
+        let is_admitted = admit(state, consumer);
+        // In front of the subscription: a pull that finds that finds the filter, too.
+        if is_admitted && !without_sub {
+            state.filters.register(&consumer.group_name, &consumer.subscription_data_set, || {
+                state.store.newest_message_time()
+            });
+        }
+        is_admitted
+    });
     let subscription_changed = changes.subscription_changed;
-    notify_consumer_ids_changed(state, changes);
+    members_changed(state, changes);
     // This runs beside the I/O thread: the connection may have ended in the meantime, and nobody
     // would ever take the client out again.
     if conn.is_closed() {
@@ -93,18 +104,29 @@ pub fn unregister_client(
         request.producer_group.as_deref(),
         request.consumer_group.as_deref(),
     );
-    notify_consumer_ids_changed(state, changes);
+    members_changed(state, changes);
     Response::ok()
 }
 
 /// The connection ended: its client leaves every group, the others are told.
 pub fn connection_closed(state: &BrokerState, conn: &Connection) {
-    notify_consumer_ids_changed(state, state.clients.connection_closed(conn.id()));
+    members_changed(state, state.clients.connection_closed(conn.id()));
+}
+
+/// Does what follows from a change of groups: those that lost their last member leave their filters,
+/// the members of the others are told.
+pub fn members_changed(state: &BrokerState, changes: Changes) {
+    for group in &changes.groups {
+        if !state.clients.is_online(group) {
+            state.filters.leave(group);
+        }
+    }
+    notify_consumer_ids_changed(state, changes);
 }
 
 /// Tells the members of changed groups to share out the queues again. Broadcast groups share
 /// nothing and are left in peace.
-pub fn notify_consumer_ids_changed(state: &BrokerState, changes: Changes) {
+fn notify_consumer_ids_changed(state: &BrokerState, changes: Changes) {
     if !state.config.load().notify_consumer_ids_changed_enable {
         return;
     }
@@ -143,7 +165,7 @@ pub fn get_consumer_list_by_group(
 
 /// CHECK_CLIENT_CONFIG: whether the broker can filter as a consumer wants.
 pub fn check_client_config(
-    _state: &Arc<BrokerState>,
+    state: &Arc<BrokerState>,
     _conn: &Arc<Connection>,
     frame: &Frame<'_>,
 ) -> Response {
@@ -152,17 +174,18 @@ pub fn check_client_config(
         Err(error) => return bad_body(frame, &error),
     };
     let Some(subscription) = request.subscription_data else { return Response::ok() };
-    match subscription.expression_type.as_str() {
-        "" | "TAG" => Response::ok(),
-        // RocketMQ's words, for with enablePropertyFilter=false it cannot either.
-        "SQL92" => Response::error(
-            ResponseCode::SYSTEM_ERROR,
-            "The broker does not support consumer to filter message by SQL92",
-        ),
-        other => Response::error(
-            ResponseCode::SUBSCRIPTION_PARSE_FAILED,
-            format!("expression type `{other}` is unknown, allowed is TAG"),
-        ),
+    let expression_type = &subscription.expression_type;
+    if subscription.is_tag_type() {
+        return Response::ok();
+    }
+    if !state.config.load().enable_property_filter {
+        let remark =
+            format!("The broker does not support consumer to filter message by {expression_type}");
+        return Response::error(ResponseCode::SYSTEM_ERROR, remark);
+    }
+    match filter::compile(expression_type, &subscription.sub_string) {
+        Ok(_) => Response::ok(),
+        Err(error) => Response::error(ResponseCode::SUBSCRIPTION_PARSE_FAILED, error.to_string()),
     }
 }
 

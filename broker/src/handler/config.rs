@@ -115,6 +115,7 @@ pub fn update_broker_config(
 fn apply(state: &BrokerState, before: &BrokerConfig) -> Result<(), StartError> {
     let config = state.config.load();
     state.groups.configure(&config);
+    state.filters.make_bit_maps(config.enable_calc_filter_bit_map);
     if config.namesrv_addr != before.namesrv_addr {
         state.registration.set_name_servers(config.namesrv_addresses()?);
     }

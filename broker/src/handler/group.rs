@@ -75,6 +75,8 @@ pub fn delete_group(
             state.offsets.remove_group(group);
             state.offsets.persist()?;
         }
+        state.filters.remove_group(group);
+        state.filters.persist()?;
         Ok(())
     });
     if let Err(error) = deleted {

@@ -1,9 +1,10 @@
 //! PULL_MESSAGE and LITE_PULL_MESSAGE: checks, the read, the answer, and the wait for new messages.
 //!
 //! A pull of messages that are in memory is answered inline on the connection's I/O thread. One that
-//! would read cold disk runs on a blocking thread. One that finds nothing new is held in
-//! [`crate::long_poll`] and pulled again once, with waiting disallowed, on the thread that dispatched
-//! the message it waited for. RocketMQ's `PullMessageProcessor` and `PullRequestHoldService`.
+//! would read cold disk, or whose expression is long, runs on a blocking thread. One that finds nothing
+//! new is held in [`crate::long_poll`] and pulled again once, with waiting disallowed, on the thread
+//! that dispatched the message it waited for; if its filter has to see messages, another thread looks
+//! at them. RocketMQ's `PullMessageProcessor` and `PullRequestHoldService`.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,12 +15,12 @@ use rocketmq_protocol::header::pull::{
     PullMessageRequest, PullMessageResponse, SYS_FLAG_COMMIT_OFFSET, SYS_FLAG_SUBSCRIPTION,
     SYS_FLAG_SUSPEND,
 };
-use rocketmq_protocol::subscription::{MessageModel, SubscriptionData};
+use rocketmq_protocol::subscription::{MessageModel, SubscriptionData, TAG};
 use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{Arrival, ArrivalListener, GetLimits, GetResult, GetStatus, StoreError};
 
-use crate::config::BrokerRole;
-use crate::filter::TagFilter;
+use crate::config::{BrokerConfig, BrokerRole};
+use crate::filter::{self, ExpressionFilter, PullFilter, TagFilter};
 use crate::long_poll::{self, HeldPull, SuggestedBroker, Woken};
 use crate::metadata::perm;
 use crate::replication;
@@ -47,7 +48,7 @@ struct Pull<'a> {
     queue_id: i32,
     queue_offset: i64,
     count_max: usize,
-    filter: &'a TagFilter,
+    filter: &'a PullFilter,
     topic_sys_flag: i32,
     group_sys_flag: i32,
     suggest: SuggestedBroker,
@@ -145,7 +146,7 @@ fn try_pull(
         );
         return Err(Refusal::new(ResponseCode::INVALID_PARAMETER, remark));
     }
-    let filter = filter_of(state, &request, group.consume_broadcast_enable)?;
+    let filter = filter_of(state, &config, &request, group.consume_broadcast_enable)?;
     let slave_read = config.slave_read_enable;
     let pull = Pull {
         ticket: frame.ticket(),
@@ -197,18 +198,12 @@ const WAIT_MS_MAX: u64 = 3_600_000;
 /// The filter that a request brings, or the one its group registered by heart-beat.
 fn filter_of(
     state: &BrokerState,
+    config: &BrokerConfig,
     request: &PullMessageRequest<'_>,
     broadcast_enabled: bool,
-) -> Result<TagFilter, Refusal> {
+) -> Result<PullFilter, Refusal> {
     if request.has_flag(SYS_FLAG_SUBSCRIPTION) {
-        require_tags(request.expression_type.as_deref().unwrap_or_default())?;
-        let expression = request.subscription.as_deref().unwrap_or_default();
-        let parsed = SubscriptionData::from_tags(&request.topic, expression, request.sub_version)
-            .map_err(|error| {
-            let remark = format!("parse the consumer's subscription failed: {error}");
-            Refusal::new(ResponseCode::SUBSCRIPTION_PARSE_FAILED, remark)
-        })?;
-        return Ok(TagFilter::new(&parsed));
+        return filter_of_request(state, config, request);
     }
     let group = &*request.consumer_group;
     let topic = &*request.topic;
@@ -236,20 +231,65 @@ fn filter_of(
         let remark = "the consumer's subscription not latest";
         return Err(Refusal::new(ResponseCode::SUBSCRIPTION_NOT_LATEST, remark));
     }
-    require_tags(&subscription.expression_type)?;
-    Ok(TagFilter::new(&subscription))
+    if subscription.is_tag_type() {
+        return Ok(PullFilter::Tags(Arc::clone(&subscription.filter)));
+    }
+    require_expressions(config, &subscription.expression_type)?;
+    let registered = state.filters.get(topic, group).ok_or_else(|| {
+        let remark = "The broker's consumer filter data is not exist!Your expression may be wrong!";
+        let reason = filter::compile(&subscription.expression_type, &subscription.sub_string).err();
+        let reason = reason.map_or(String::new(), |error| format!(" {error}"));
+        Refusal::new(ResponseCode::FILTER_DATA_NOT_EXIST, format!("{remark}{reason}"))
+    })?;
+    if registered.client_version() < request.sub_version {
+        let remark = "the consumer's consumer filter data not latest";
+        return Err(Refusal::new(ResponseCode::FILTER_DATA_NOT_LATEST, remark));
+    }
+    Ok(by_expression(state, config, topic, ExpressionFilter::of_group(registered)))
 }
 
-fn require_tags(expression_type: &str) -> Result<(), Refusal> {
-    match expression_type {
-        "" | "TAG" => Ok(()),
-        other => {
-            // What RocketMQ says with enablePropertyFilter=false.
-            let remark =
-                format!("The broker does not support consumer to filter message by {other}");
-            Err(Refusal::new(ResponseCode::SYSTEM_ERROR, remark))
-        }
+/// The filter that a request brings.
+fn filter_of_request(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    request: &PullMessageRequest<'_>,
+) -> Result<PullFilter, Refusal> {
+    let refused = |error: &dyn std::fmt::Display| {
+        let remark = format!("parse the consumer's subscription failed: {error}");
+        Refusal::new(ResponseCode::SUBSCRIPTION_PARSE_FAILED, remark)
+    };
+    let expression = request.subscription.as_deref().unwrap_or_default();
+    let expression_type = request.expression_type.as_deref().unwrap_or_default();
+    if matches!(expression_type, "" | TAG) {
+        let parsed = SubscriptionData::from_tags(&request.topic, expression, request.sub_version);
+        let parsed = parsed.map_err(|error| refused(&error))?;
+        return Ok(PullFilter::Tags(Arc::new(TagFilter::new(&parsed))));
     }
+    require_expressions(config, expression_type)?;
+    let expression = state.expressions.get(expression_type, expression);
+    let filter = ExpressionFilter::of_pull(expression.map_err(|error| refused(&error))?);
+    Ok(by_expression(state, config, &request.topic, filter))
+}
+
+fn by_expression(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    topic: &str,
+    filter: ExpressionFilter,
+) -> PullFilter {
+    PullFilter::Expression(match config.filter_support_retry {
+        true => filter.for_retries(topic, &state.filters),
+        false => filter,
+    })
+}
+
+fn require_expressions(config: &BrokerConfig, expression_type: &str) -> Result<(), Refusal> {
+    if config.enable_property_filter {
+        return Ok(());
+    }
+    let remark =
+        format!("The broker does not support consumer to filter message by {expression_type}");
+    Err(Refusal::new(ResponseCode::SYSTEM_ERROR, remark))
 }
 
 fn queue_range(state: &BrokerState, topic: &str, queue_id: i32) -> (i64, i64) {
@@ -257,7 +297,7 @@ fn queue_range(state: &BrokerState, topic: &str, queue_id: i32) -> (i64, i64) {
 }
 
 impl Pull<'_> {
-    /// Reads, and answers, waits, or leaves a cold read to a blocking thread. `wait` is how long it
+    /// Reads, and answers, waits, or leaves a slow read to a blocking thread. `wait` is how long it
     /// may wait, if it may.
     fn run(
         &self,
@@ -266,7 +306,7 @@ impl Pull<'_> {
         wait: Option<Duration>,
         out: &mut Output,
     ) {
-        if self.is_cold(state) {
+        if self.is_slow(state) {
             let held = self.to_held(conn, Duration::ZERO);
             let blocking_state = Arc::clone(state);
             state.runtime.spawn_blocking(move || resume(&held, &blocking_state));
@@ -284,21 +324,33 @@ impl Pull<'_> {
         }
         // What arrived between the read and the hold woke nobody.
         let max_offset = state.store.max_queue_offset(self.topic, self.queue_id);
-        if max_offset > self.queue_offset {
-            wake(state, state.long_polls.take_queue(self.topic, self.queue_id, max_offset));
+        if max_offset <= self.queue_offset {
+            return;
+        }
+        match self.filter {
+            PullFilter::Tags(_) => {
+                wake(state, state.long_polls.take_queue(self.topic, self.queue_id, max_offset));
+            }
+            PullFilter::Expression(_) => {
+                state.long_polls.mark_unlooked(self.topic, self.queue_id, max_offset);
+                look_soon(state);
+            }
         }
     }
 
-    /// Whether the first message wanted is probably not in memory.
-    fn is_cold(&self, state: &BrokerState) -> bool {
+    /// Whether there is a message, and it is probably not in memory, or looking at those behind it
+    /// takes long.
+    fn is_slow(&self, state: &BrokerState) -> bool {
         let first = state.store.physical_offset_of(self.topic, self.queue_id, self.queue_offset);
+        let is_costly = self.filter.is_costly();
         // An error shows itself again in the read, which answers it.
-        first.ok().flatten().is_some_and(|offset| !state.store.is_hot(offset))
+        first.ok().flatten().is_some_and(|offset| is_costly || !state.store.is_hot(offset))
     }
 
     fn read(&self, state: &BrokerState) -> Result<GetResult, StoreError> {
         let limits = GetLimits { count_max: self.count_max, bytes_max: usize::MAX };
-        state.store.get_messages(self.topic, self.queue_id, self.queue_offset, limits, self.filter)
+        let filter = self.filter.as_queue_filter();
+        state.store.get_messages(self.topic, self.queue_id, self.queue_offset, limits, filter)
     }
 
     /// Whether what was found is answered only when something new has come.
@@ -373,6 +425,7 @@ impl Pull<'_> {
             queue_offset: self.queue_offset,
             deadline: Instant::now() + wait,
             filter: self.filter.clone(),
+            scanned_to: self.queue_offset,
             ticket: self.ticket,
             request: self.request,
             began: self.began,
@@ -390,29 +443,95 @@ impl Pull<'_> {
 /// What a waiting pull counts in its connection's in-flight bound: about its memory.
 const HELD_PULL_BYTES: usize = 512;
 
+impl HeldPull {
+    /// The pull from where its filter has not looked yet.
+    fn onward(&self) -> Pull<'_> {
+        Pull {
+            ticket: self.ticket,
+            request: self.request,
+            began: self.began,
+            was_held: self.was_held,
+            topic: &self.topic,
+            group: &self.group,
+            queue_id: self.queue_id,
+            queue_offset: self.scanned_to,
+            count_max: self.count_max,
+            filter: &self.filter,
+            topic_sys_flag: self.topic_sys_flag,
+            group_sys_flag: self.group_sys_flag,
+            suggest: self.suggest,
+        }
+    }
+
+    fn answer(&self, state: &BrokerState, mut result: Result<GetResult, StoreError>) {
+        let pull = self.onward();
+        if self.scanned_to > self.queue_offset
+            && let Ok(result) = &mut result
+            && result.status == GetStatus::OffsetOverflowOne
+        {
+            // There was something, only nothing that the filter wants.
+            result.status = GetStatus::NoMatchedMessage;
+        }
+        let mut out = Output::new();
+        pull.answer(state, result, &mut out);
+        self.conn.send(out);
+    }
+}
+
 /// Pulls again and answers whatever is found.
 fn resume(held: &HeldPull, state: &BrokerState) {
+    if !held.conn.is_closed() {
+        held.answer(state, held.onward().read(state));
+    }
+}
+
+/// Has the waiting pulls looked at that an arrival concerns and whose filters have to see it, on a
+/// thread that may block; at most one at a time looks.
+fn look_soon(state: &Arc<BrokerState>) {
+    if state.long_polls.begin_look() {
+        let state = Arc::clone(state);
+        let runtime = state.runtime.clone();
+        runtime.spawn_blocking(move || {
+            loop {
+                while let Some(marked) = state.long_polls.take_unlooked() {
+                    marked.into_iter().for_each(|held| look(held, &state));
+                }
+                if !state.long_polls.end_look() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Answers a waiting pull if its filter wants something of what arrived; else it waits on.
+fn look(mut held: HeldPull, state: &BrokerState) {
     if held.conn.is_closed() {
         return;
     }
-    let pull = Pull {
-        ticket: held.ticket,
-        request: held.request,
-        began: held.began,
-        was_held: held.was_held,
-        topic: &held.topic,
-        group: &held.group,
-        queue_id: held.queue_id,
-        queue_offset: held.queue_offset,
-        count_max: held.count_max,
-        filter: &held.filter,
-        topic_sys_flag: held.topic_sys_flag,
-        group_sys_flag: held.group_sys_flag,
-        suggest: held.suggest,
-    };
-    let mut out = Output::new();
-    pull.answer(state, pull.read(state), &mut out);
-    held.conn.send(out);
+    let result = held.onward().read(state);
+    match &result {
+        Ok(found) if found.status == GetStatus::NoMatchedMessage => {
+            held.scanned_to = found.next_begin_offset;
+        }
+        Ok(found)
+            if found.max_offset <= held.scanned_to && held.onward().may_wait(state, &result) => {}
+        _ => {
+            held.answer(state, result);
+            return;
+        }
+    }
+    let (topic, queue_id, scanned_to) = (held.topic.clone(), held.queue_id, held.scanned_to);
+    if let Err(held) = state.long_polls.hold(held) {
+        // The table is full: the client asks again, as if its wait were over.
+        resume(&held, state);
+        return;
+    }
+    // What arrived meanwhile marked nobody, and one look goes so far only.
+    let max_offset = state.store.max_queue_offset(&topic, queue_id);
+    if max_offset > scanned_to {
+        state.long_polls.mark_unlooked(&topic, queue_id, max_offset);
+    }
 }
 
 /// The response code of a read, as `PullMessageProcessor` chooses it.
@@ -467,6 +586,9 @@ impl ArrivalListener for PullWaker {
                 arrival.tags_code,
             );
             wake(&state, woken);
+        }
+        if state.long_polls.has_unlooked() {
+            look_soon(&state);
         }
     }
 }

@@ -64,6 +64,7 @@ pub fn clean_unused_topic(
         match state.topics.if_absent(&topic, || state.store.delete_topic(&topic)) {
             Some(Ok(_)) => {
                 state.offsets.remove_topic(&topic);
+                state.filters.remove_topic(&topic);
                 state.metrics.remove_topic(&topic);
                 state.transactions.counts.remove(&topic);
                 topics.push(topic);

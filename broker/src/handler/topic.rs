@@ -101,6 +101,8 @@ pub fn delete_topic_in_broker(
         state.store.delete_topic(topic)?;
         state.offsets.remove_topic(topic);
         state.offsets.persist()?;
+        state.filters.remove_topic(topic);
+        state.filters.persist()?;
         Ok(())
     });
     if let Err(error) = deleted {

@@ -169,6 +169,16 @@ pub fn is_retry_topic(topic: &str) -> bool {
     topic.starts_with(RETRY_PREFIX)
 }
 
+/// The group whose retry topic it is, also of pop consumers, who have one for each topic
+/// (`%RETRY%group+topic`); `KeyBuilder.parseGroup`.
+pub fn group_of_retry_topic(topic: &str) -> Option<&str> {
+    let rest = topic.strip_prefix(RETRY_PREFIX)?;
+    match rest.split_once('+') {
+        Some((group, topic)) if !topic.is_empty() && !topic.contains('+') => Some(group),
+        _ => Some(rest),
+    }
+}
+
 /// Whether a topic holds a group's dead letters.
 pub fn is_dlq_topic(topic: &str) -> bool {
     topic.starts_with(DLQ_PREFIX)
@@ -230,6 +240,15 @@ mod tests {
         assert!(is_system_group("CID_RMQ_SYS_X"));
         assert!(is_system_group(TOOLS_GROUP));
         assert_eq!(retry_topic("g"), "%RETRY%g");
+        for (topic, group) in [
+            ("%RETRY%g", Some("g")),
+            ("%RETRY%g+orders", Some("g")),
+            ("%RETRY%g+", Some("g+")),
+            ("%DLQ%g", None),
+            ("g", None),
+        ] {
+            assert_eq!(group_of_retry_topic(topic), group, "{topic}");
+        }
         assert_eq!(dlq_topic("g"), "%DLQ%g");
     }
 }

@@ -455,6 +455,12 @@ impl Store {
         self.parts.log.store_timestamp_ms(self.parts.log.min_offset())
     }
 
+    /// Store time of the newest message of the log, in ms; 0 without one. Messages that are not
+    /// appended yet get this time or a later one.
+    pub fn newest_message_time(&self) -> i64 {
+        self.parts.log.timestamp_ms()
+    }
+
     /// The record that begins at `physical_offset`.
     pub fn message_at(&self, physical_offset: i64) -> Option<Bytes> {
         let bytes = self.parts.log.with_record(physical_offset, |record| record.size)?;

@@ -7,6 +7,7 @@ mod bad_input;
 mod clients;
 mod delays;
 mod disk;
+mod filters;
 mod golden;
 mod kills;
 mod mqadmin;

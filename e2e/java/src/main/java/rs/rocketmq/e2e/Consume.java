@@ -12,6 +12,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -30,14 +31,15 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * <p>Modes: {@code push} (concurrently), {@code orderly}, {@code pull} (every queue of a topic from its first to
  * its last offset, with a {@code queue} line for each), {@code lite-pull} (subscribe), {@code lite-assign}. In
  * the first two a message fails as long as it was delivered again fewer than {@code --fail-times}. With
- * {@code --reply} a {@code push} consumer answers each message with {@code re: KEY}.
+ * {@code --reply} a {@code push} consumer answers each message with {@code re: KEY}. {@code --sql} filters by an
+ * expression instead of {@code --tags}, except in {@code lite-assign}.
  */
 final class Consume {
     private static final long POLL_MS = 50;
 
     private final Run run;
     private final String[] topics;
-    private final String tags;
+    private final MessageSelector selector;
     private final String group;
     private final String namesrv;
     private final String instance;
@@ -60,7 +62,8 @@ final class Consume {
     private Consume(Run run, Options options) {
         this.run = run;
         topics = options.required("topic").split(",");
-        tags = options.text("tags", "*");
+        String sql = options.text("sql", null);
+        selector = sql == null ? MessageSelector.byTag(options.text("tags", "*")) : MessageSelector.bySql(sql);
         group = options.text("group", "e2e_consumer");
         namesrv = options.required("namesrv");
         instance = options.text("instance", "c" + System.nanoTime());
@@ -90,7 +93,7 @@ final class Consume {
     }
 
     static void run(Run run, String[] args, int from) throws Exception {
-        Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "group", "from",
+        Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "sql", "group", "from",
             "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms",
             "route-poll-ms", "fail-times", "max-reconsume-times", "reply");
         Consume consume = new Consume(run, options);
@@ -129,7 +132,7 @@ final class Consume {
         consumer.setConsumeMessageBatchMaxSize(batch);
         consumer.setMaxReconsumeTimes(maxReconsumeTimes);
         for (String topic : topics) {
-            consumer.subscribe(topic, tags);
+            consumer.subscribe(topic, selector);
         }
         DefaultMQProducer replier = reply ? startReplier() : null;
         if (orderly) {
@@ -218,7 +221,7 @@ final class Consume {
             .put("queueId", queue.getQueueId()).put("minOffset", min).put("maxOffset", max));
         long next = min;
         while (next < max && !finished()) {
-            PullResult result = consumer.pull(queue, tags, next, 32);
+            PullResult result = consumer.pull(queue, selector, next, 32);
             switch (result.getPullStatus()) {
                 case FOUND:
                     arrived(result.getMsgFoundList());
@@ -258,7 +261,7 @@ final class Consume {
             run.print(Json.op("assigned").put("queues", names(queues)));
         } else {
             for (String topic : topics) {
-                consumer.subscribe(topic, tags);
+                consumer.subscribe(topic, selector);
             }
             consumer.start();
         }

@@ -1,6 +1,6 @@
-//! Which messages of a queue a subscription wants, decided from the ConsumeQueue entry.
+//! Filters by tag, decided from the ConsumeQueue entry.
 //!
-//! Only tags: the broker compares hashes, as RocketMQ's `ExpressionMessageFilter` does, and the
+//! The broker compares hashes, as RocketMQ's `ExpressionMessageFilter` does, and the
 //! client compares the texts again, since different tags may have one hash.
 
 use rocketmq_protocol::subscription::{SUB_ALL, SubscriptionData};
