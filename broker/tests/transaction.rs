@@ -7,6 +7,7 @@ use rocketmq_broker::BrokerConfig;
 use rocketmq_broker::clock::now_ms;
 use rocketmq_broker::config::FlushDiskType;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
+use rocketmq_protocol::message::id::OffsetMessageId;
 use rocketmq_protocol::message::record::{MessageRecord, NewMessage, sys_flag};
 use rocketmq_store::{GetLimits, MatchAll};
 
@@ -483,6 +484,41 @@ fn after_the_last_check_it_is_given_up_and_shown_where_people_look() {
     assert_eq!(count(&broker, HALF, 0), 3);
     // A late answer is carried out all the same.
     answer_check(&mut peer, &last.place, COMMIT);
+    eventually("it is delivered", || count(&broker, "T", 1) == 1);
+}
+
+#[test]
+fn what_was_given_up_can_be_asked_about_anew() {
+    const CODE: RequestCode = RequestCode::RESUME_CHECK_HALF_MESSAGE;
+    const ERROR: ResponseCode = ResponseCode::SYSTEM_ERROR;
+    let broker = start_with(|config| {
+        eager(config);
+        config.transaction_check_max = 1;
+    });
+    let mut peer = broker.connect();
+    create(&mut peer, "T", "2");
+    join(&mut peer, "p1", "payers");
+    prepare(&mut peer, "T", "");
+    assert_eq!(next_check(&mut peer).times, "1");
+    eventually("it is given up", || count(&broker, GIVEN_UP, 0) == 1);
+    let id = |physical_offset: i64| {
+        let store_host = broker.state().identity.store_host;
+        OffsetMessageId { store_host, physical_offset }.to_string()
+    };
+    let given_up = broker.state().store.physical_offset_of(GIVEN_UP, 0, 0).expect("a queue");
+    let given_up = id(given_up.expect("a message"));
+    let (_, other) = peer.produce("T", 0, b"no half message");
+    let nowhere = id(1 << 40);
+    for (wrong, why) in
+        [("x", "message id has 1 characters"), (&other, "no half message"), (&nowhere, "no half")]
+    {
+        peer.call(CODE, &[("topic", "T"), ("msgId", wrong)], b"").refused(ERROR, why);
+    }
+    peer.call(CODE, &[("topic", "T")], b"").refused(ERROR, "msgId");
+    peer.call(CODE, &[("topic", "T"), ("msgId", &given_up)], b"").ok();
+    let check = next_check(&mut peer);
+    assert_eq!(check.times, "1", "counted from the beginning");
+    answer_check(&mut peer, &check.place, COMMIT);
     eventually("it is delivered", || count(&broker, "T", 1) == 1);
 }
 

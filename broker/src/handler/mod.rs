@@ -257,6 +257,7 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::GET_ALL_MESSAGE_REQUEST_MODE => assignment::get_all_message_request_mode,
         RequestCode::GET_BROKER_CONFIG => config::get_broker_config,
         RequestCode::UPDATE_BROKER_CONFIG => config::update_broker_config,
+        RequestCode::RESUME_CHECK_HALF_MESSAGE => transaction::resume_check_half_message,
         RequestCode::VIEW_MESSAGE_BY_ID => message::view_message_by_id,
         RequestCode::QUERY_MESSAGE => message::query_message,
         RequestCode::GET_BROKER_RUNTIME_INFO => stats::get_broker_runtime_info,
@@ -317,7 +318,6 @@ fn later_work(code: RequestCode) -> Option<&'static str> {
         | RequestCode::POLLING_INFO
         | RequestCode::POP_ROLLBACK => "it has no POP consumption; use a pull or push consumer",
         RequestCode::RECALL_MESSAGE => "it has no timed messages",
-        RequestCode::RESUME_CHECK_HALF_MESSAGE => "it has no transactions",
         RequestCode::EXCHANGE_BROKER_HA_INFO
         | RequestCode::RESET_MASTER_FLUSH_OFFSET
         | RequestCode::NOTIFY_MIN_BROKER_ID_CHANGE => "it replicates by brokerRole alone",

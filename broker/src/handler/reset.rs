@@ -25,6 +25,7 @@ use tracing::{info, warn};
 
 use super::relay::too_old;
 use crate::client_table::ClientChannel;
+use crate::config::BrokerRole;
 use crate::request::header;
 use crate::state::BrokerState;
 
@@ -59,6 +60,10 @@ fn reset_here(
     topic_config: &TopicConfig,
 ) -> Result<Offsets, Response> {
     let (group, topic) = (&*request.group, &*request.topic);
+    if state.config.load().broker_role == BrokerRole::Slave {
+        let remark = "Can not reset offset in slave broker";
+        return Err(Response::error(ResponseCode::SYSTEM_ERROR, remark));
+    }
     if state.groups.get(group).is_none() {
         let remark = format!("Group {group} not exist!");
         return Err(Response::error(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark));

@@ -1,5 +1,6 @@
 //! END_TRANSACTION: a producer commits its half message or rolls it back
-//! (`EndTransactionProcessor`).
+//! (`EndTransactionProcessor`). RESUME_CHECK_HALF_MESSAGE: an administrator has a message asked about
+//! anew that was given up (`AdminBrokerProcessor`).
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -8,13 +9,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::frame::Frame;
+use rocketmq_protocol::header::message::ResumeCheckHalfMessageRequest;
 use rocketmq_protocol::header::transaction::EndTransactionRequest;
+use rocketmq_protocol::message::id::OffsetMessageId;
 use rocketmq_protocol::message::properties::name;
-use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
+use rocketmq_protocol::message::record::{MessageRecord, NewMessage, sys_flag};
 use rocketmq_protocol::names;
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
-use rocketmq_store::DurableOutcome;
+use rocketmq_store::{DurableOutcome, StoreError};
 
 use super::send::append_error;
 use crate::clock::now_ms;
@@ -136,12 +139,80 @@ fn half_in<'a>(
     if record.topic != names::TRANS_HALF_TOPIC || record.queue_id != half::QUEUE_ID {
         return Err(nothing());
     }
-    let shown = state.store.physical_offset_of(record.topic, record.queue_id, record.queue_offset);
-    match shown {
-        Ok(Some(shown)) if shown == request.commit_log_offset => Ok(record),
-        Ok(_) => Err(nothing()),
+    match is_shown(state, &record, request.commit_log_offset) {
+        Ok(true) => Ok(record),
+        Ok(false) => Err(nothing()),
         Err(error) => Err(Response::error(ResponseCode::SYSTEM_ERROR, error.to_string())),
     }
+}
+
+/// Whether the queue that the record names shows it at this place.
+fn is_shown(
+    state: &BrokerState,
+    record: &MessageRecord<'_>,
+    physical_offset: i64,
+) -> Result<bool, StoreError> {
+    let (topic, queue_id) = (record.topic, record.queue_id);
+    let shown = state.store.physical_offset_of(topic, queue_id, record.queue_offset)?;
+    Ok(shown == Some(physical_offset))
+}
+
+/// RESUME_CHECK_HALF_MESSAGE: puts a message among the half messages as one that was never asked
+/// about. It is meant for those that were given up, and takes one that still waits, too.
+pub fn resume_check_half_message(
+    state: &Arc<BrokerState>,
+    _conn: &Arc<Connection>,
+    frame: &Frame<'_>,
+) -> Response {
+    let request: ResumeCheckHalfMessageRequest<'_> = header!(frame);
+    let failed = |why: String| {
+        let remark =
+            format!("message {} is not put back to the half messages: {why}", request.msg_id);
+        Response::error(ResponseCode::SYSTEM_ERROR, remark)
+    };
+    let physical_offset = match OffsetMessageId::decode(&request.msg_id) {
+        Ok(id) => id.physical_offset,
+        Err(error) => return failed(error.to_string()),
+    };
+    let none = || failed(format!("there is no half message at offset {physical_offset}"));
+    let Some(bytes) = record_at(state, physical_offset) else { return none() };
+    let Ok(record) = MessageRecord::decode(&bytes) else { return none() };
+    if ![names::TRANS_HALF_TOPIC, names::TRANS_CHECK_MAX_TIME_TOPIC].contains(&record.topic) {
+        return none();
+    }
+    match is_shown(state, &record, physical_offset) {
+        Ok(true) => {}
+        Ok(false) => return none(),
+        Err(error) => return failed(error.to_string()),
+    }
+    let to = match Destination::of(&record) {
+        Ok(to) => to,
+        Err(why) => return failed(why.to_owned()),
+    };
+    let properties = match half::put_back_properties(&record, Some(0)) {
+        Ok(properties) => properties,
+        Err(why) => return failed(why.to_owned()),
+    };
+    let properties = [properties.as_slice()];
+    let message = NewMessage {
+        topic: names::TRANS_HALF_TOPIC,
+        queue_id: half::QUEUE_ID,
+        sys_flag: half::half_sys_flag(record.sys_flag),
+        ..half::copy(&record, state.identity.store_host, &properties)
+    };
+    let mut batch = state.store.new_batch();
+    if let Err(error) = batch.push(&message) {
+        return failed(error.to_string());
+    }
+    let bytes = batch.bytes();
+    if let Err(error) = state.store.append(&mut batch) {
+        state.metrics.store_failed(1);
+        return failed(error.to_string());
+    }
+    state.metrics.stored(names::TRANS_HALF_TOPIC, MessageType::Transaction, 1, bytes);
+    state.transactions.counts.add(to.topic, 1);
+    tracing::info!(real_topic = to.topic, physical_offset, "half message is checked anew");
+    Response::ok()
 }
 
 /// A message that asked not to be checked for a time must be decided within it, or by the answer to a
