@@ -227,6 +227,41 @@ fn entries_of_a_queue_are_shown() {
 }
 
 #[test]
+fn a_filter_by_expression_is_tried_on_bit_maps() {
+    let broker = start_with(|config| {
+        config.enable_property_filter = true;
+        config.enable_consume_queue_ext = true;
+        config.enable_calc_filter_bit_map = true;
+    });
+    let mut peer = broker.connect();
+    peer.produce("T", 0, b"before the registration");
+    let heartbeat = common::heartbeat("c1", "g", "T").replace(
+        r#""expressionType":"TAG","subString":"*""#,
+        r#""expressionType":"SQL92","subString":"a > 1""#,
+    );
+    peer.call(RequestCode::HEART_BEAT, &[], heartbeat.as_bytes()).ok();
+    let registered = || broker.state().filters.get("T", "g").is_some();
+    eventually("the expression is registered", registered);
+    // A message stored in the millisecond of the registration counts as an earlier one.
+    let fields =
+        [("topic", "T"), ("queueId", "0"), ("index", "0"), ("count", "9"), ("consumerGroup", "g")];
+    let shown = |peer: &mut Peer| -> QueryConsumeQueueResponseBody {
+        peer.call(RequestCode::QUERY_CONSUME_QUEUE, &fields, b"").ok().json()
+    };
+    eventually("a message is seen not to match", || {
+        peer.produce("T", 0, b"without the property");
+        let entries = shown(&mut peer).queue_data.expect("entries");
+        !entries.last().expect("an entry").eval
+    });
+    let body = shown(&mut peer);
+    assert!(body.filter_data.is_some_and(|data| data.contains(r#""expression":"a > 1""#)));
+    let entries = body.queue_data.expect("entries");
+    assert!(entries[0].eval, "what was there before has to be looked at");
+    assert!(entries[0].extend_data_json.as_ref().is_some_and(|text| text.contains("msgStoreTime")));
+    assert!(entries.last().is_some_and(|entry| entry.bit_map.is_some()));
+}
+
+#[test]
 fn a_groups_subscription_is_shown_while_it_is_online() {
     const CODE: RequestCode = RequestCode::QUERY_SUBSCRIPTION_BY_CONSUMER;
     let broker = start();

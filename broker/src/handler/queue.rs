@@ -8,12 +8,12 @@ use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::header::stats::QueryConsumeQueueRequest;
 use rocketmq_protocol::response::Response;
-use rocketmq_protocol::subscription::SubscriptionData;
 use rocketmq_remoting::Connection;
 use rocketmq_store::consume_queue::is_address;
-use rocketmq_store::{OwnedExtUnit, QueueEntry};
+use rocketmq_store::{OwnedExtUnit, QueueEntry, QueueFilter};
 use serde::Serialize;
 
+use crate::filter::{ExpressionFilter, PullFilter};
 use crate::request::header;
 use crate::state::BrokerState;
 
@@ -48,22 +48,35 @@ pub fn query_consume_queue(
         min_queue_index: state.store.min_queue_offset(topic, queue_id),
         ..QueryConsumeQueueResponseBody::default()
     };
+    let mut filter = None;
     if let Some(group) = request.consumer_group.as_deref() {
         let found = state.clients.subscription(group, topic).and_then(|found| found.subscription);
-        body.filter_data = Some(match &found {
-            // There is filter data of conditions on properties alone.
-            Some(_) => "null".to_owned(),
-            None => format!("{group}@{topic} is not online!"),
-        });
-        body.subscription_data = found.map(|registered| registered.data.clone());
+        let Some(subscription) = found else {
+            body.filter_data = Some(format!("{group}@{topic} is not online!"));
+            body.queue_data = Some(entries.iter().take(count).map(|e| shown(e, None)).collect());
+            return Response::ok().with_json(&body);
+        };
+        // There is filter data of expressions alone.
+        let registered = state.filters.get(topic, group);
+        let data = registered.as_ref().map_or_else(|| "null".to_owned(), |data| data.to_json());
+        body.filter_data = Some(data);
+        filter = match registered {
+            _ if subscription.is_tag_type() => {
+                Some(PullFilter::Tags(Arc::clone(&subscription.filter)))
+            }
+            Some(registered) => {
+                Some(PullFilter::Expression(ExpressionFilter::of_group(registered)))
+            }
+            None => None,
+        };
+        body.subscription_data = Some(subscription.data.clone());
     }
-    let subscription = body.subscription_data.as_ref();
-    let shown = entries.iter().take(count).map(|entry| shown(entry, subscription)).collect();
-    body.queue_data = Some(shown);
+    let filter = filter.as_ref().map(PullFilter::as_queue_filter);
+    body.queue_data = Some(entries.iter().take(count).map(|e| shown(e, filter)).collect());
     Response::ok().with_json(&body)
 }
 
-fn shown(entry: &QueueEntry, subscription: Option<&SubscriptionData>) -> ConsumeQueueData {
+fn shown(entry: &QueueEntry, filter: Option<&dyn QueueFilter>) -> ConsumeQueueData {
     let unit = entry.unit;
     let mut data = ConsumeQueueData {
         physic_offset: unit.physical_offset,
@@ -76,7 +89,7 @@ fn shown(entry: &QueueEntry, subscription: Option<&SubscriptionData>) -> Consume
             data.extend_data_json = Some(ext_json(ext));
             data.bit_map = (!ext.filter_bit_map.is_empty()).then(|| bits_text(&ext.filter_bit_map));
             // Java tries the filter on entries with an extension alone.
-            data.eval = subscription.is_some_and(|data| data.matches_tags_code(ext.tags_code));
+            data.eval = filter.is_some_and(|filter| filter.matches_ext(&ext.borrowed()));
         }
         None if is_address(unit.tags_code) => {
             data.msg = Some(format!("Cq extend not exist!addr: {}", unit.tags_code));
@@ -120,7 +133,10 @@ fn bits_text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rocketmq_protocol::subscription::SubscriptionData;
+
     use super::*;
+    use crate::filter::TagFilter;
 
     #[test]
     fn bits_are_shown_from_the_last() {
@@ -142,8 +158,8 @@ mod tests {
         assert!(shown.msg.is_some_and(|text| text.contains("-9223372036854775808")));
         let ext = OwnedExtUnit { tags_code: 65, msg_store_time_ms: 9, filter_bit_map: vec![1] };
         let entry = QueueEntry { ext: Some(ext), ..entry };
-        let data = SubscriptionData::from_tags("T", "A", 1).unwrap();
-        let shown = super::shown(&entry, Some(&data));
+        let wanted = TagFilter::new(&SubscriptionData::from_tags("T", "A", 1).unwrap());
+        let shown = super::shown(&entry, Some(&wanted));
         let json = r#"{"bitMapSize":1,"msgStoreTime":9,"size":21,"tagsCode":65}"#;
         assert_eq!(shown.extend_data_json.as_deref(), Some(json));
         assert_eq!((shown.bit_map.as_deref(), shown.eval), (Some("00000001\n"), true));

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use rocketmq_protocol::fastjson;
 use rocketmq_protocol::subscription::SubscriptionData;
 use rocketmq_store::FilterBitMap;
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,11 @@ impl ConsumerFilter {
     /// The compiled expression.
     pub fn expression(&self) -> &Arc<Expression> {
         &self.expression
+    }
+
+    /// The registration in fastjson's form, for people.
+    pub fn to_json(&self) -> String {
+        String::from_utf8_lossy(&fastjson::to_vec(&self.to_data())).into_owned()
     }
 
     /// The version of the subscription that brought it (`subVersion`).

@@ -25,6 +25,17 @@ pub struct OwnedExtUnit {
     pub filter_bit_map: Vec<u8>,
 }
 
+impl OwnedExtUnit {
+    /// The unit, borrowed from here.
+    pub fn borrowed(&self) -> ExtUnit<'_> {
+        ExtUnit {
+            tags_code: self.tags_code,
+            msg_store_time_ms: self.msg_store_time_ms,
+            filter_bit_map: &self.filter_bit_map,
+        }
+    }
+}
+
 impl From<ExtUnit<'_>> for OwnedExtUnit {
     fn from(unit: ExtUnit<'_>) -> Self {
         Self {

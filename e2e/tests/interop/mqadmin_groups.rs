@@ -264,7 +264,7 @@ impl Scene {
             ensure!(text.contains(wanted), "{command}: no {wanted} in {text}");
         }
         let out = admin.call(&["getBrokerEpoch", "-b", "broker-a"])?;
-        has(&out, &["controller mode"])
+        has(&out, &["CODE: 1 ", "controller"])
     }
 }
 
