@@ -157,8 +157,10 @@ fn ops(broker: &TestBroker) -> Vec<String> {
 
 /// The half messages that op messages name.
 fn decided(broker: &TestBroker) -> Vec<String> {
-    let names = ops(broker).concat();
-    names.split_terminator(',').map(str::to_owned).collect()
+    let bodies = ops(broker).into_iter();
+    bodies
+        .flat_map(|body| body.split_terminator(',').map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 fn offsets(broker: &TestBroker) -> (Option<i64>, Option<i64>) {
@@ -388,7 +390,9 @@ fn decisions_share_op_messages_of_a_bounded_length() {
     assert_eq!(broker.state().transactions.decisions.waiting(), 3);
     end(&mut peer, &places[3], ROLL_BACK).ok();
     eventually("as many as are allowed", || !ops(&broker).is_empty());
-    assert!(ops(&broker).iter().all(|body| body.len() <= 7 && body.ends_with(',')));
+    // Three fill one, and the one that is left needs no comma: RocketMQ 4.9 reads that.
+    eventually("the rest", || decided(&broker).len() == 4);
+    assert_eq!(ops(&broker), ["0,1,2,", "3"]);
     end(&mut peer, &places[4], ROLL_BACK).ok();
     drop(peer);
     // A stop writes what waits.

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use rocketmq_protocol::code::ResponseCode;
@@ -19,9 +18,10 @@ use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 use rocketmq_store::{DurableOutcome, StoreError};
 
-use super::send::append_error;
+use super::send::{append_error, slaves_waited_for};
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
+use crate::flush_waits::WaitEnd;
 use crate::metrics::MessageType;
 use crate::request::header;
 use crate::state::BrokerState;
@@ -48,7 +48,7 @@ pub fn place_of(state: &BrokerState, frame: &Frame<'_>) -> Place {
     if request.commit_or_rollback == UNDECIDED {
         return Place::Nowhere;
     }
-    let waits = !frame.is_oneway() && is_sync(&state.config.load());
+    let waits = !frame.is_oneway() && waits_for_others(&state.config.load());
     if waits || !state.store.is_hot(request.commit_log_offset) {
         Place::Elsewhere
     } else {
@@ -56,13 +56,14 @@ pub fn place_of(state: &BrokerState, frame: &Frame<'_>) -> Place {
     }
 }
 
-fn is_sync(config: &BrokerConfig) -> bool {
-    config.flush_disk_type == FlushDiskType::SyncFlush
+/// Whether a message counts as stored only once the disk or slaves have it.
+fn waits_for_others(config: &BrokerConfig) -> bool {
+    config.flush_disk_type == FlushDiskType::SyncFlush || slaves_waited_for(config) > 0
 }
 
 /// END_TRANSACTION: stores the message where it was sent to, or not, and notes that it is decided.
-/// Clients want no answer; who wants one gets it when the message is stored, and under synchronous
-/// flush when it is on disk.
+/// Clients want no answer; who wants one gets it when the message is stored, under synchronous flush
+/// and synchronous replication when it is on disk and copied.
 pub fn end_transaction(
     state: &Arc<BrokerState>,
     _conn: &Arc<Connection>,
@@ -287,28 +288,38 @@ fn commit(
     state.metrics.committed(to.topic, age_ms);
     state.transactions.counts.add(to.topic, -1);
     let waits = record.property(name::WAIT).is_none_or(|text| !text.eq_ignore_ascii_case("false"));
-    if is_answered && waits && is_sync(config) {
-        return when_durable(state, config, end);
+    if is_answered && waits {
+        return when_stored(state, config, end);
     }
     Response::ok()
 }
 
-/// Waits for the group commit. When that takes too long the message counts as stored, as in Java.
-fn when_durable(state: &BrokerState, config: &BrokerConfig, end_physical_offset: i64) -> Response {
-    let (sender, flushed) = mpsc::channel();
-    let tell = move |outcome| {
+/// Waits for the group commit and for slaves, as far as sends do. When that takes too long the message
+/// counts as stored, as in Java.
+fn when_stored(state: &BrokerState, config: &BrokerConfig, end_physical_offset: i64) -> Response {
+    let (sender, ends) = mpsc::channel();
+    if config.flush_disk_type == FlushDiskType::SyncFlush {
+        let sender = sender.clone();
         // Nobody waits any more after the time-out.
-        let _ = sender.send(outcome);
-    };
-    state.store.on_durable(end_physical_offset, Box::new(tell));
-    let timeout = Duration::from_millis(u64::try_from(config.sync_flush_timeout).unwrap_or(5_000));
-    match flushed.recv_timeout(timeout) {
-        Ok(DurableOutcome::Failed(reason)) => {
-            let remark = format!("the message may not be on disk: {reason}");
-            Response::error(ResponseCode::SERVICE_NOT_AVAILABLE, remark)
-        }
-        Ok(DurableOutcome::Durable) | Err(_) => Response::ok(),
+        let wait = state.flush_waits.add(Box::new(move |end| drop(sender.send(end))));
+        let flushed = move |outcome| wait.end(WaitEnd::Flushed(outcome));
+        state.store.on_durable(end_physical_offset, Box::new(flushed));
     }
+    let slaves = slaves_waited_for(config);
+    if slaves > 0 {
+        let sender = sender.clone();
+        let wait = state.copy_waits.add(Box::new(move |end| drop(sender.send(end))));
+        state.replication.on_copied(end_physical_offset, slaves, wait);
+    }
+    drop(sender);
+    // Each wait ends once, in time or not.
+    for end in ends {
+        if let WaitEnd::Flushed(DurableOutcome::Failed(reason)) = end {
+            let remark = format!("the message may not be on disk: {reason}");
+            return Response::error(ResponseCode::SERVICE_NOT_AVAILABLE, remark);
+        }
+    }
+    Response::ok()
 }
 
 fn roll_back(state: &BrokerState, config: &BrokerConfig, record: &MessageRecord<'_>) -> Response {

@@ -360,7 +360,7 @@ impl SendBatch {
 
 /// How many slaves must have a message before its send is answered: with SYNC_MASTER as many as
 /// `inSyncReplicas` asks for besides the master. With 1, the default, RocketMQ does not wait either.
-fn slaves_waited_for(config: &BrokerConfig) -> usize {
+pub(super) fn slaves_waited_for(config: &BrokerConfig) -> usize {
     match config.broker_role {
         BrokerRole::SyncMaster => usize::try_from(config.in_sync_replicas - 1).unwrap_or(0),
         BrokerRole::AsyncMaster | BrokerRole::Slave => 0,
