@@ -52,6 +52,9 @@ pub(crate) struct Parts {
     pub(crate) disk_used_percent: Mutex<f64>,
     /// Whether a sync failed and that is not noted yet.
     pub(crate) sync_failed: AtomicBool,
+    /// Whether a sync ever failed. Nothing is vouched for by the checkpoint from then on: what could
+    /// not be synced counts as written in memory, and later syncs would not write it either.
+    pub(crate) vouches_for_nothing: AtomicBool,
     pub(crate) stop: Stop,
 }
 
@@ -87,6 +90,10 @@ impl Parts {
     /// Writes queues and index and moves the checkpoint; see [`QueueFlusher::flush`].
     pub(crate) fn flush_queues(&self, thorough: bool) -> Result<(), StoreError> {
         self.note_failed_sync();
+        if self.vouches_for_nothing.load(Ordering::Acquire) {
+            let error = std::io::Error::other("an earlier sync failed");
+            return Err(StoreError::io("flush queues in", &self.config.root_dir)(error));
+        }
         self.queue_flusher.flush(self, thorough)?;
         flush::flush_index(self, thorough)?;
         self.checkpoint.persist().inspect_err(|error| {
@@ -97,6 +104,7 @@ impl Parts {
 
     /// Takes no more messages, since it is not known what is on disk.
     pub(crate) fn refuse_after_failed_sync(&self, reason: String) {
+        self.vouches_for_nothing.store(true, Ordering::Release);
         self.writability.refuse_finally(Refusal::SyncFailed(reason));
         self.sync_failed.store(true, Ordering::Release);
         self.note_failed_sync();

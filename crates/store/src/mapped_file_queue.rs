@@ -313,6 +313,11 @@ impl MappedFileQueue {
     fn remove_found(&self, file: &Found, loaded: &mut Loaded) -> Result<(), StoreError> {
         let path = file.path();
         self.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        // Durable before recovery removes files in front of it: alone it would lie behind a gap.
+        let directory = file.directory.path();
+        self.file_system
+            .sync_directory(directory)
+            .map_err(StoreError::io("sync directory", directory))?;
         loaded.removed_empty.push(path);
         Ok(())
     }

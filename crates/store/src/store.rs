@@ -182,6 +182,7 @@ impl Store {
             retention: Retention::new(report.log_start),
             disk_used_percent: Mutex::new(0.0),
             sync_failed: AtomicBool::new(false),
+            vouches_for_nothing: AtomicBool::new(false),
             stop: Stop::default(),
             config,
             environment,
