@@ -11,6 +11,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/admin"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
 const pollInterval = 50 * time.Millisecond
@@ -20,7 +21,8 @@ const pollInterval = 50 * time.Millisecond
 //
 // Modes: push (concurrently), orderly, pull (every queue of a topic from its first to its last offset, with a
 // "queue" line for each), lite-pull (the client's own poll and acknowledge). In the first two a message fails as long
-// as it was delivered again fewer than --fail-times. --sql filters by an expression instead of --tags.
+// as it was delivered again fewer than --fail-times. --sql filters by an expression instead of --tags. With --reply a
+// push consumer answers each message with "re: KEY".
 type receiving struct {
 	run         *run
 	options     *options
@@ -36,7 +38,7 @@ type receiving struct {
 
 func consume(r *run, args []string) error {
 	o, err := parse(args, "namesrv", "topic", "mode", "model", "tags", "sql", "group", "from", "count", "idle-ms", "seconds",
-		"batch-size", "threads", "instance", "consume-ms", "fail-times", "max-reconsume-times")
+		"batch-size", "threads", "instance", "consume-ms", "fail-times", "max-reconsume-times", "reply")
 	if err != nil {
 		return err
 	}
@@ -103,10 +105,20 @@ func (c *receiving) push(orderly bool) error {
 	if err != nil {
 		return err
 	}
+	var replier rocketmq.Producer
+	if c.options.text("reply", "") == "true" {
+		if replier, err = c.startReplier(); err != nil {
+			return err
+		}
+		defer replier.Shutdown()
+	}
 	for _, topic := range c.topics {
 		err = push.Subscribe(topic, c.selector,
 			func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 				c.arrived(messages)
+				if replier != nil {
+					c.reply(replier, messages)
+				}
 				for _, message := range messages {
 					if int64(message.ReconsumeTimes) < failTimes {
 						return consumer.ConsumeRetryLater, nil
@@ -126,6 +138,28 @@ func (c *receiving) push(orderly bool) error {
 		c.run.sleep(pollInterval)
 	}
 	return push.Shutdown()
+}
+
+func (c *receiving) startReplier() (rocketmq.Producer, error) {
+	replier, err := rocketmq.NewProducer(
+		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{c.options.text("namesrv", "")})),
+		producer.WithGroupName(c.options.text("group", "e2e_consumer")+"_replier"),
+		producer.WithInstanceName(fmt.Sprintf("r%d", time.Now().UnixNano())))
+	if err != nil {
+		return nil, err
+	}
+	return replier, replier.Start()
+}
+
+// reply answers messages. A reply may reach nobody, since who asked does not wait any more or is not known yet.
+func (c *receiving) reply(replier rocketmq.Producer, messages []*primitive.MessageExt) {
+	for _, message := range messages {
+		// The client's call takes the body for properties.
+		if reply, err := consumer.CreateReplyMessage(message, nil); err == nil {
+			reply.Body = []byte("re: " + message.GetKeys())
+			_, _ = replier.SendSync(context.Background(), reply)
+		}
+	}
 }
 
 func (c *receiving) pull() error {

@@ -15,10 +15,14 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-const pauseAfterError = 100 * time.Millisecond
+const (
+	pauseAfterError = 100 * time.Millisecond
+	requestTimeout  = 2 * time.Second
+)
 
 // sending sends messages and prints one line per message: "send" with the result, or "error". Keys are
-// PREFIX-THREAD-SEQUENCE. With --order a thread's messages all go to one queue, and the property "seq" counts them.
+// PREFIX-THREAD-SEQUENCE. With --order a thread's messages all go to one queue, and the property "seq" counts them. In
+// mode request a send waits for a consumer's reply.
 type sending struct {
 	run          *run
 	options      *options
@@ -66,9 +70,9 @@ func produce(r *run, args []string) error {
 		inFlight:  make(chan struct{}, o.number("in-flight", 64)),
 	}
 	switch s.mode {
-	case "sync", "async", "oneway", "batch":
+	case "sync", "async", "oneway", "batch", "request":
 	default:
-		return fmt.Errorf("argument --mode %q: expected sync, async, oneway or batch", s.mode)
+		return fmt.Errorf("argument --mode %q: expected sync, async, oneway, batch or request", s.mode)
 	}
 	s.count = o.number("count", 1)
 	if seconds := o.number("seconds", 0); seconds > 0 {
@@ -218,6 +222,14 @@ func (s *sending) send(thread int64, messages []*primitive.Message) error {
 			<-s.inFlight
 			return err
 		}
+	case "request":
+		reply, err := s.request(ctx, messages[0])
+		if err != nil {
+			return err
+		}
+		l := s.line("send", thread, messages[0])
+		l["status"], l["reply"] = "REPLIED", bodyText(reply.Body)
+		s.run.print(l)
 	default:
 		result, err := s.producer.SendSync(ctx, messages...)
 		if err != nil {
@@ -229,6 +241,21 @@ func (s *sending) send(thread int64, messages []*primitive.Message) error {
 		s.acknowledge(thread, messages, result)
 	}
 	return nil
+}
+
+// request waits for the reply to a message. A producer of a topic that exists tells the broker of itself only with its
+// next heart-beat, and until then no reply finds it, so a request without one is sent again.
+func (s *sending) request(ctx context.Context, message *primitive.Message) (*primitive.Message, error) {
+	for until := time.Now().Add(s.timeout); ; {
+		reply, err := s.producer.Request(ctx, requestTimeout, message)
+		// The client may end the wait with an empty message.
+		if err == nil && (reply == nil || len(reply.Body) == 0) {
+			err = errors.New("no reply in time")
+		}
+		if err == nil || s.finished() || time.Now().After(until) {
+			return reply, err
+		}
+	}
 }
 
 func (s *sending) line(op string, thread int64, message *primitive.Message) line {
