@@ -200,6 +200,38 @@ fn what_a_failed_sync_left_behind_is_written_again() {
 }
 
 #[test]
+fn after_a_failed_sync_the_checkpoint_vouches_for_nothing_more() {
+    let disk = new_disk();
+    let clock = clock();
+    let open = || {
+        let environment = Environment {
+            file_system: Arc::new(disk.clone()),
+            clock: clock.clone(),
+            threads: false,
+            ..Environment::default()
+        };
+        Store::open(small_config(Path::new(ROOT)), environment).unwrap().0
+    };
+    let store = open();
+    append(&store, "B", 0, b"first");
+    store.flush().unwrap();
+    // The newest files hold nothing of A, so that only the checkpoint can tell where to look for it.
+    for topic in ["A", "B"] {
+        for _ in 0..30 {
+            append(&store, topic, 0, &[7; 400]);
+            clock.advance(10_000);
+        }
+    }
+    // The names of the queue's files are not on the disk, and a later sync does not know it.
+    disk.fail_after(Some(Call::SyncDirectory), 0, false);
+    assert!(store.flush().is_err());
+    assert!(disk.heal());
+    assert!(store.tick().is_err(), "nothing is written any more");
+    lose_power(&disk, store);
+    assert_eq!(bodies(&open(), "A", 0).len(), 30);
+}
+
+#[test]
 fn a_sector_that_is_missing_in_the_properties_makes_a_record_torn() {
     let disk = new_disk();
     let (store, _) = open(&disk);
