@@ -250,6 +250,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_key_is_documented_with_its_default_and_whether_it_has_an_effect() {
+        let page = include_str!("../../docs/configuration.md");
+        let (_, part) = page.split_once("## Name server").unwrap();
+        let rows = part.lines().filter(|line| line.starts_with("| `"));
+        let rows: std::collections::BTreeMap<&str, Vec<&str>> = rows
+            .map(|row| row.split('|').map(str::trim).collect::<Vec<_>>())
+            .map(|cells| (cells[1].trim_matches('`'), cells))
+            .collect();
+        let keys: std::collections::BTreeSet<_> = NamesrvConfig::KEYS.iter().copied().collect();
+        let documented: std::collections::BTreeSet<_> = rows.keys().copied().collect();
+        assert_eq!(documented, keys, "bring docs/configuration.md up to date");
+        for (key, value) in NamesrvConfig::default().to_properties() {
+            // Those depend on the environment.
+            if !["rocketmqHome", "kvConfigPath", "configStorePath"].contains(&key) {
+                assert_eq!(rows[key][2].trim_matches('`'), value, "default of {key}");
+            }
+            let is_idle = ["No effect", "Ignored"].iter().any(|no| rows[key][4].starts_with(no));
+            assert_eq!(is_idle, WITHOUT_EFFECT.contains(&key), "{key}");
+        }
+    }
+
     /// What a Java 5.3.3 name server prints for getNamesrvConfig; each key must be ours too.
     #[test]
     fn every_key_of_the_java_name_server_is_known() {

@@ -97,7 +97,8 @@ fn the_black_list_holds() {
 /// back quotes of the lists.
 fn documented(part: &str) -> std::collections::BTreeSet<&str> {
     let page = include_str!("../../../docs/configuration.md");
-    let (with, without) = page.split_once("## Keys without an effect").expect("two parts");
+    let (broker, _) = page.split_once("## Name server").expect("a part of the name server");
+    let (with, without) = broker.split_once("## Broker: keys without").expect("two parts");
     let keys = |line: &'static str| line.split('`').skip(1).step_by(2);
     match part {
         "with" => {
