@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::time::Instant;
+
 use common::{Answer, Peer, TestBroker, eventually, start, start_in, start_with, topic_header};
 use rocketmq_broker::BrokerConfig;
 use rocketmq_broker::clock::now_ms;
-use rocketmq_broker::config::FlushDiskType;
+use rocketmq_broker::config::{BrokerRole, FlushDiskType};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::message::id::OffsetMessageId;
 use rocketmq_protocol::message::record::{MessageRecord, NewMessage, sys_flag};
@@ -68,7 +70,10 @@ struct Place {
 
 /// Sends a half message as the Java client does.
 fn prepare(peer: &mut Peer, topic: &str, more: &str) -> Place {
-    let answer = send_with(peer, topic, &half_properties(more), &[("f", "4")]).ok();
+    place_of(&send_with(peer, topic, &half_properties(more), &[("f", "4")]).ok())
+}
+
+fn place_of(answer: &Answer) -> Place {
     let id = answer.field("msgId");
     let physical_offset = i64::from_str_radix(&id[16..], 16).expect("an id").to_string();
     Place { queue_offset: answer.field("queueOffset").to_owned(), physical_offset }
@@ -326,12 +331,7 @@ fn bad_decisions_are_refused_by_name_and_change_nothing() {
     assert_eq!(broker.state().transactions.decisions.waiting(), 0);
     // A half message of a producer without a group belongs to nobody.
     let answer = send_with(&mut peer, "T", "TRAN_MSG\u{1}true\u{2}", &[]).ok();
-    let place = Place {
-        queue_offset: answer.field("queueOffset").to_owned(),
-        physical_offset: i64::from_str_radix(&answer.field("msgId")[16..], 16)
-            .expect("id")
-            .to_string(),
-    };
+    let place = place_of(&answer);
     end(&mut peer, &place, COMMIT).refused(ResponseCode::SYSTEM_ERROR, "none (property PGROUP)");
     end(&mut peer, &half, COMMIT).ok();
 }
@@ -678,12 +678,7 @@ fn a_half_may_ask_to_be_left_alone_for_a_time() {
     let late = (now_ms() - 10_000).to_string();
     let block = half_properties("CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}5\u{2}");
     let answer = send_with(&mut peer, "T", &block, &[("g", &late)]).ok();
-    let place = Place {
-        queue_offset: answer.field("queueOffset").to_owned(),
-        physical_offset: i64::from_str_radix(&answer.field("msgId")[16..], 16)
-            .expect("id")
-            .to_string(),
-    };
+    let place = place_of(&answer);
     end(&mut peer, &place, COMMIT).refused(ResponseCode::ILLEGAL_OPERATION, "wait for the check");
 }
 
@@ -759,6 +754,45 @@ fn an_answer_waits_for_the_disk_where_sends_do() {
     let store = &broker.state().store;
     let at = store.physical_offset_of("T", 1, 0).expect("read").expect("it is there");
     assert!(store.durable().0 > at, "durable to {}, the message is at {at}", store.durable().0);
+}
+
+#[test]
+fn an_answer_waits_for_slaves_where_sends_do() {
+    let broker = start_with(|config| {
+        lazy(config);
+        config.broker_role = BrokerRole::SyncMaster;
+        config.in_sync_replicas = 2;
+        config.slave_timeout = 300;
+    });
+    let mut peer = broker.connect();
+    create(&mut peer, "T", "2");
+    let answer = send_with(&mut peer, "T", &half_properties("WAIT\u{1}true\u{2}"), &[]);
+    assert_eq!(answer.code, ResponseCode::FLUSH_SLAVE_TIMEOUT.0, "no slave is there");
+    let place = place_of(&answer);
+    let began = Instant::now();
+    // As in Java, what is stored here alone counts as committed.
+    end(&mut peer, &place, COMMIT).ok();
+    assert!(began.elapsed().as_millis() >= 300, "{:?}", began.elapsed());
+    assert_eq!(count(&broker, "T", 1), 1);
+}
+
+#[test]
+fn a_slave_decides_nothing_and_asks_nobody() {
+    let broker = start_with(|config| {
+        eager(config);
+        config.broker_role = BrokerRole::Slave;
+        config.broker_id = 1;
+        // Nobody listens there.
+        config.ha_master_address = "127.0.0.1:1".into();
+    });
+    let mut peer = broker.connect();
+    join(&mut peer, "p1", "payers");
+    let place = Place { queue_offset: "0".into(), physical_offset: "0".into() };
+    for what in [COMMIT, ROLL_BACK] {
+        end(&mut peer, &place, what).refused(ResponseCode::SLAVE_NOT_AVAILABLE, "slave");
+    }
+    let answer = send_with(&mut peer, "TBW102", &half_properties(""), &[]);
+    answer.refused(ResponseCode::SERVICE_NOT_AVAILABLE, "slave");
 }
 
 #[test]
