@@ -26,7 +26,7 @@ use crate::metrics::MessageType;
 use crate::request::header;
 use crate::state::BrokerState;
 use crate::transaction::half::{self, Destination};
-use crate::transaction::{op_bytes_max, write_decisions};
+use crate::transaction::{Deciding, op_bytes_max, write_decisions};
 
 /// The producer does not know yet.
 const UNDECIDED: i32 = 0;
@@ -271,6 +271,7 @@ fn commit(
         return Response::error(ResponseCode::MESSAGE_ILLEGAL, error.to_string());
     }
     let bytes = batch.bytes();
+    let deciding = state.transactions.decisions.begin(record.queue_offset);
     let end = match state.store.append(&mut batch) {
         Ok(outcome) => outcome.end_physical_offset,
         Err(error) => {
@@ -281,7 +282,7 @@ fn commit(
     };
     state.metrics.stored(to.topic, MessageType::Transaction, 1, bytes);
     // Behind the message in the log: a crash may take the decision alone, never the message alone.
-    if let Err(response) = decide(state, config, record) {
+    if let Err(response) = decide(state, config, deciding) {
         tracing::warn!(remark = response.remark.as_deref(), "decision lost, it is asked for again");
     }
     let age_ms = now_ms().saturating_sub(record.born_timestamp_ms);
@@ -323,7 +324,8 @@ fn when_stored(state: &BrokerState, config: &BrokerConfig, end_physical_offset: 
 }
 
 fn roll_back(state: &BrokerState, config: &BrokerConfig, record: &MessageRecord<'_>) -> Response {
-    if let Err(response) = decide(state, config, record) {
+    let deciding = state.transactions.decisions.begin(record.queue_offset);
+    if let Err(response) = decide(state, config, deciding) {
         return response;
     }
     if let Some(topic) = record.property(name::REAL_TOPIC) {
@@ -337,10 +339,9 @@ fn roll_back(state: &BrokerState, config: &BrokerConfig, record: &MessageRecord<
 fn decide(
     state: &BrokerState,
     config: &BrokerConfig,
-    record: &MessageRecord<'_>,
+    deciding: Deciding<'_>,
 ) -> Result<(), Response> {
-    let decisions = &state.transactions.decisions;
-    if !decisions.add(record.queue_offset, op_bytes_max(config)) {
+    if !deciding.done(op_bytes_max(config)) {
         return Ok(());
     }
     // The thread that writes them does not keep up.

@@ -5,6 +5,9 @@
 //! `TransactionalOpBatchService`. What a crash takes away is asked about again. Until the check service
 //! has passed a decided half message, its decision is known here too: no copy of it is made any more.
 //!
+//! While a commit is on its way into the log, its half message is left alone (see [`Deciding`]): a copy made
+//! in between would be asked about, and the message delivered twice.
+//!
 //! A decision may name a half message that was put back since, because the producer took long. It then
 //! decides the newest copy as well, so that nobody is asked for it again.
 
@@ -39,6 +42,8 @@ struct Inner {
     waiting_since: Option<Instant>,
     /// Decided half messages that the check service has not passed.
     decided: BTreeSet<i64>,
+    /// Half messages that are being decided at this moment, once for each decision.
+    deciding: Vec<i64>,
     /// What the check service has passed.
     settled: i64,
     /// The newest copy of a half message that was put back, by each of its earlier places.
@@ -59,14 +64,53 @@ pub enum Woken {
     End,
 }
 
-impl Decisions {
+/// A half message that is being decided. Until this is [done](Deciding::done) or dropped it is neither put
+/// back nor given up.
+#[derive(Debug)]
+pub struct Deciding<'a> {
+    decisions: &'a Decisions,
+    half_offset: i64,
+    /// Its newest copy, if it was put back.
+    copy: Option<i64>,
+}
+
+impl Deciding<'_> {
+    fn offsets(&self) -> impl Iterator<Item = i64> + use<> {
+        std::iter::once(self.half_offset).chain(self.copy)
+    }
+
     /// Notes that the half message is decided. `op_bytes_max` is the length of an op message's body at
     /// which it is written without delay. True if so many wait that the caller has to
     /// [write](Decisions::write) them.
-    pub fn add(&self, half_offset: i64, op_bytes_max: usize) -> bool {
+    pub fn done(self, op_bytes_max: usize) -> bool {
+        self.decisions.add(self.offsets(), op_bytes_max)
+    }
+}
+
+impl Drop for Deciding<'_> {
+    fn drop(&mut self) {
+        let deciding = &mut self.decisions.inner.lock().deciding;
+        for queue_offset in self.offsets() {
+            if let Some(index) = deciding.iter().position(|other| *other == queue_offset) {
+                deciding.swap_remove(index);
+            }
+        }
+    }
+}
+
+impl Decisions {
+    /// Begins to decide a half message.
+    pub fn begin(&self, half_offset: i64) -> Deciding<'_> {
         let mut inner = self.inner.lock();
         let copy = inner.newest.get(&half_offset).copied();
-        for queue_offset in std::iter::once(half_offset).chain(copy) {
+        inner.deciding.push(half_offset);
+        inner.deciding.extend(copy);
+        Deciding { decisions: self, half_offset, copy }
+    }
+
+    fn add(&self, offsets: impl Iterator<Item = i64>, op_bytes_max: usize) -> bool {
+        let mut inner = self.inner.lock();
+        for queue_offset in offsets {
             inner.waiting.push_back(queue_offset);
             inner.waiting_bytes += bytes_of(queue_offset);
             if queue_offset >= inner.settled && inner.decided.len() < KNOWN_MAX {
@@ -142,21 +186,21 @@ impl Decisions {
         Ok(())
     }
 
-    /// Puts a half message back unless it is decided. `append` stores the copy and gives its queue
-    /// offset first; no decision is taken in meanwhile.
+    /// Puts a half message back unless it is decided or being decided. `append` stores the copy and
+    /// gives its queue offset; no decision begins meanwhile.
     ///
     /// # Errors
     /// Those of `append`.
-    pub fn put_back<T, E>(
+    pub fn put_back<E>(
         &self,
         half_offset: i64,
-        append: impl FnOnce() -> Result<(i64, T), E>,
-    ) -> Result<Option<T>, E> {
+        append: impl FnOnce() -> Result<i64, E>,
+    ) -> Result<PutBack, E> {
         let mut inner = self.inner.lock();
-        if inner.decided.contains(&half_offset) {
-            return Ok(None);
+        if let Some(why_not) = inner.is_taken(half_offset) {
+            return Ok(why_not);
         }
-        let (copy, stored) = append()?;
+        let copy = append()?;
         let mut earlier = inner.earlier.remove(&half_offset).unwrap_or_default();
         if inner.newest.len() < KNOWN_MAX {
             earlier.push(half_offset);
@@ -167,10 +211,10 @@ impl Decisions {
         if !earlier.is_empty() {
             inner.earlier.insert(copy, earlier);
         }
-        Ok(Some(stored))
+        Ok(PutBack::Done)
     }
 
-    /// Gives a half message up unless it is decided: as [`Decisions::put_back`], without a copy in the
+    /// Gives a half message up: as [`Decisions::put_back`], without a copy in the
     /// half topic.
     ///
     /// # Errors
@@ -181,8 +225,8 @@ impl Decisions {
         append: impl FnOnce() -> Result<(), E>,
     ) -> Result<PutBack, E> {
         let inner = self.inner.lock();
-        if inner.decided.contains(&half_offset) {
-            return Ok(PutBack::Decided);
+        if let Some(why_not) = inner.is_taken(half_offset) {
+            return Ok(why_not);
         }
         append()?;
         drop(inner);
@@ -224,6 +268,16 @@ impl Decisions {
     }
 }
 
+impl Inner {
+    /// Why a half message must be left alone, if so.
+    fn is_taken(&self, half_offset: i64) -> Option<PutBack> {
+        if self.decided.contains(&half_offset) {
+            return Some(PutBack::Decided);
+        }
+        self.deciding.contains(&half_offset).then_some(PutBack::Busy)
+    }
+}
+
 /// Bytes of an offset and its comma in the body of an op message.
 fn bytes_of(queue_offset: i64) -> usize {
     2 + queue_offset.checked_ilog10().unwrap_or(0) as usize
@@ -245,9 +299,32 @@ mod tests {
         bodies
     }
 
+    fn decide(decisions: &Decisions, half_offset: i64, op_bytes_max: usize) -> bool {
+        decisions.begin(half_offset).done(op_bytes_max)
+    }
+
     fn put_back(decisions: &Decisions, from: i64, to: i64) -> bool {
-        let stored: Result<_, Infallible> = decisions.put_back(from, || Ok((to, ())));
-        stored.unwrap().is_some()
+        let stored: Result<_, Infallible> = decisions.put_back(from, || Ok(to));
+        stored == Ok(PutBack::Done)
+    }
+
+    #[test]
+    fn a_half_that_is_being_decided_is_left_alone() {
+        let decisions = Decisions::default();
+        assert!(put_back(&decisions, 5, 9));
+        let (first, second) = (decisions.begin(5), decisions.begin(5));
+        for offset in [5, 9] {
+            let stored: Result<_, Infallible> = decisions.put_back(offset, || Ok(20));
+            assert_eq!(stored, Ok(PutBack::Busy));
+        }
+        let given_up: Result<_, Infallible> = decisions.give_up(9, || Ok(()));
+        assert_eq!(given_up, Ok(PutBack::Busy));
+        drop(first);
+        assert!(!put_back(&decisions, 9, 20), "the other one goes on");
+        drop(second);
+        assert!(put_back(&decisions, 9, 20), "neither came to its end");
+        decisions.begin(9).done(4096);
+        assert!(decisions.is_decided(20) && decisions.inner.lock().deciding.is_empty());
     }
 
     #[test]
@@ -255,7 +332,7 @@ mod tests {
         let decisions = Decisions::default();
         assert!(written(&decisions, 8).is_empty());
         for queue_offset in [1, 22, 333, 4444, 55_555_555_555] {
-            assert!(!decisions.add(queue_offset, 4096));
+            assert!(!decide(&decisions, queue_offset, 4096));
         }
         assert_eq!(written(&decisions, 9), ["1,22,333,", "4444", "55555555555"]);
         assert_eq!(decisions.waiting(), 0);
@@ -267,10 +344,10 @@ mod tests {
         let decisions = Decisions::default();
         let hour = Duration::from_secs(3600);
         assert!(!decisions.is_due(Duration::ZERO), "nothing waits");
-        decisions.add(7, 20);
+        decide(&decisions, 7, 20);
         assert!(!decisions.is_due(hour) && decisions.is_due(Duration::ZERO));
         for queue_offset in 0..9 {
-            decisions.add(queue_offset, 20);
+            decide(&decisions, queue_offset, 20);
         }
         assert!(decisions.is_due(hour));
         assert_eq!(decisions.wait(hour), Woken::Work);
@@ -283,8 +360,8 @@ mod tests {
     #[test]
     fn what_cannot_be_stored_goes_on_waiting() {
         let decisions = Decisions::default();
-        decisions.add(1, 4096);
-        decisions.add(2, 4096);
+        decide(&decisions, 1, 4096);
+        decide(&decisions, 2, 4096);
         let mut calls = 0;
         let failed = decisions.write(2, |_| {
             calls += 1;
@@ -297,14 +374,14 @@ mod tests {
     #[test]
     fn the_one_who_decides_writes_when_too_many_wait() {
         let decisions = Decisions::default();
-        let full = (0..=WAITING_MAX as i64).map(|offset| decisions.add(offset, 4096));
+        let full = (0..=WAITING_MAX as i64).map(|offset| decide(&decisions, offset, 4096));
         assert_eq!(full.filter(|is_full| *is_full).count(), 1, "only the last one");
     }
 
     #[test]
     fn a_decided_half_is_not_put_back_until_it_is_passed() {
         let decisions = Decisions::default();
-        decisions.add(5, 4096);
+        decide(&decisions, 5, 4096);
         assert!(!put_back(&decisions, 5, 9), "not in the op topic yet");
         written(&decisions, 4096);
         assert!(!put_back(&decisions, 5, 9), "not read yet");
@@ -321,11 +398,11 @@ mod tests {
         decisions.settled(9);
         assert!(put_back(&decisions, 9, 12));
         decisions.settled(12);
-        decisions.add(5, 4096);
+        decide(&decisions, 5, 4096);
         assert!(decisions.is_decided(12) && !decisions.is_decided(5));
         assert_eq!(written(&decisions, 4096), ["5,12,"]);
         decisions.settled(13);
-        decisions.add(9, 4096);
+        decide(&decisions, 9, 4096);
         assert_eq!(written(&decisions, 4096), ["9"], "forgotten with its end");
         assert!(decisions.inner.lock().newest.is_empty());
     }

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use counts::HalfCounts;
-pub use decisions::Decisions;
+pub use decisions::{Deciding, Decisions};
 pub use progress::Progress;
 pub use service::CheckService;
 pub(crate) use service_world::{op_bytes_max, write_decisions};

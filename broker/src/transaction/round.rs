@@ -112,6 +112,8 @@ pub enum PutBack {
     Done,
     /// It was decided in the meantime; no copy was made.
     Decided,
+    /// It is being decided at this moment; no copy was made.
+    Busy,
     /// No copy can be stored.
     Impossible(&'static str),
 }
@@ -216,7 +218,8 @@ pub fn run<W: World>(checker: &mut Checker, world: &mut W, rules: &Rules) -> Res
                 world.write_decisions()?;
                 checker.settle();
             }
-            PutBack::Impossible(_) => break,
+            // The next round sees what became of it.
+            PutBack::Busy | PutBack::Impossible(_) => break,
         }
     }
     world.settled(checker.half_offset());

@@ -158,7 +158,7 @@ impl Model {
             Fate::RollBack => {}
             Fate::Never => return,
         }
-        self.decisions.add(place, 16);
+        self.decisions.begin(place).done(16);
     }
 
     fn append(&mut self, entry: Entry) -> Result<(), &'static str> {
@@ -384,16 +384,14 @@ impl World for Model {
         let copied = Copied { check_times, ..half.record };
         let decisions = std::mem::take(&mut self.decisions);
         let stored = decisions
-            .put_back(half.queue_offset, || self.append(Entry::Half(copied)).map(|()| (place, ())));
+            .put_back(half.queue_offset, || self.append(Entry::Half(copied)).map(|()| place));
         self.decisions = decisions;
-        if stored?.is_none() {
-            return Ok(PutBack::Decided);
-        }
-        if check.is_some() {
+        let stored = stored?;
+        if check.is_some() && stored == PutBack::Done {
             self.asked.push((copied.transaction, place));
             self.asked_times[copied.transaction] += 1;
         }
-        Ok(PutBack::Done)
+        Ok(stored)
     }
 
     fn give_up(&mut self, half: &Half<Copied>, why: GivenUp) -> Result<PutBack, &'static str> {

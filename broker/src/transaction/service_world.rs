@@ -239,23 +239,23 @@ impl World for StoreWorld<'_> {
         let message = half::copy(&record, self.state.identity.store_host, &properties);
         let (state, batch) = (self.state, &mut *self.batch);
         let decisions = &state.transactions.decisions;
+        let mut place = None;
         let stored = decisions.put_back(half.queue_offset, || {
             match append(state, batch, &message, MessageType::Transaction) {
-                Ok(Ok(placed)) => Ok((placed.queue_offset, placed)),
+                Ok(Ok(placed)) => Ok(place.insert(placed).queue_offset),
                 Ok(Err(error)) => Err(Err(error)),
                 Err(error) => Err(Ok(error)),
             }
         });
-        let place = match stored {
-            Ok(Some(place)) => place,
-            Ok(None) => return Ok(PutBack::Decided),
+        let stored = match stored {
+            Ok(stored) => stored,
             Err(Ok(error)) => return Err(error.into()),
             Err(Err(error)) => {
                 tracing::error!(queue_offset = half.queue_offset, %error, "half message");
                 return Ok(PutBack::Impossible("it cannot be stored again"));
             }
         };
-        if let Some(times) = check {
+        if let (Some(times), Some(place)) = (check, place) {
             let is_asked = self.ask(&record, &block, place);
             tracing::debug!(
                 queue_offset = half.queue_offset,
@@ -266,7 +266,7 @@ impl World for StoreWorld<'_> {
                 "transaction checked"
             );
         }
-        Ok(PutBack::Done)
+        Ok(stored)
     }
 
     fn give_up(&mut self, half: &Half<Bytes>, why: GivenUp) -> Result<PutBack, RoundError> {
