@@ -109,9 +109,12 @@ fn modes(client: Client, servers: &Servers, programs: &Programs) -> Result<()> {
     let old = || (20..40).step_by(2).map(|seq| format!("old-0-{seq}"));
     let new = || (20..30).step_by(2).map(|seq| format!("new-0-{seq}"));
     let mut waiting: Vec<(&str, Program)> = Vec::new();
-    for (mode, group) in
-        [("push", "sql-push"), ("orderly", "sql-orderly"), ("lite-pull", "sql-lite")]
-    {
+    let mut modes = vec![("push", "sql-push"), ("orderly", "sql-orderly")];
+    if client != Client::Go {
+        // The Go client's poll names every expression a tag.
+        modes.push(("lite-pull", "sql-lite"));
+    }
+    for (mode, group) in modes {
         waiting.push((group, consume(mode, group)?));
     }
     for (group, consumer) in &waiting {
@@ -124,7 +127,8 @@ fn modes(client: Client, servers: &Servers, programs: &Programs) -> Result<()> {
     produce(servers, programs, TOPIC, "unwanted", 20)?;
     for (group, consumer) in &waiting {
         consumer.wait_received(15, LIMIT).with_context(|| (*group).to_owned())?;
-        if client != Client::Go {
+        // Of what nobody wants only push consumers of the Java client commit offsets.
+        if client != Client::Go && *group != "sql-lite" {
             wait::until("offsets at the end", LIMIT, || ends_reached(servers, TOPIC, group, 110))
                 .with_context(|| (*group).to_owned())?;
         }

@@ -18,9 +18,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.filter.ExpressionType;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -218,6 +220,9 @@ final class Consume {
         long max = consumer.maxOffset(queue);
         run.print(Json.op("queue").put("topic", queue.getTopic()).put("brokerName", queue.getBrokerName())
             .put("queueId", queue.getQueueId()).put("minOffset", min).put("maxOffset", max));
+        if (!ExpressionType.isTagType(selector.getExpressionType())) {
+            learnVersion(consumer, queue.getBrokerName());
+        }
         long next = min;
         while (next < max && !finished()) {
             PullResult result = consumer.pull(queue, selector, next, 32);
@@ -238,6 +243,18 @@ final class Consume {
             next = result.getNextBeginOffset();
         }
         consumer.getDefaultMQPullConsumerImpl().updateConsumeOffsetToBroker(queue, next, false);
+    }
+
+    /**
+     * The client pulls by an expression only once a heart-beat's answer told it the broker's version, and it knows the
+     * broker's address only since it asked for offsets.
+     */
+    private void learnVersion(DefaultMQPullConsumer consumer, String brokerName) {
+        MQClientInstance client = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+        while (client.findBrokerAddressInSubscribe(brokerName, 0, false).getBrokerVersion() == 0 && !finished()) {
+            client.sendHeartbeatToAllBrokerWithLock();
+            run.sleep(POLL_MS);
+        }
     }
 
     private void litePull(boolean assign) throws Exception {
