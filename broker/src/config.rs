@@ -190,6 +190,8 @@ rocketmq_protocol::config! {
         pub mapped_file_size_commit_log: i64 = 1_073_741_824 => "mappedFileSizeCommitLog", 4_096..=2_147_483_647;
         /// Size of a consume queue file, rounded up to a multiple of 20.
         pub mapped_file_size_consume_queue: i64 = 6_000_000 => "mappedFileSizeConsumeQueue", 20..=2_147_483_640;
+        /// Size of a batch consume queue file, rounded up to a multiple of 46.
+        pub mapper_file_size_batch_consume_queue: i64 = 13_800_000 => "mapperFileSizeBatchConsumeQueue", 46..=2_147_483_602;
         /// Whether new consume queue entries get a unit with room for a filter's bit map.
         pub enable_consume_queue_ext: bool = false => "enableConsumeQueueExt";
         /// Size of a file of such units.

@@ -137,17 +137,6 @@ fn without_automatic_creation_nothing_appears_by_itself() {
 }
 
 #[test]
-fn sends_to_topics_of_batch_queues_are_refused() {
-    let broker = start();
-    let mut peer = broker.connect();
-    let mut header = common::topic_header("batches", "1");
-    header.push(("attributes", "+queue.type=BatchCQ"));
-    peer.call(RequestCode::UPDATE_AND_CREATE_TOPIC, &header, b"").ok();
-    peer.call(RequestCode::SEND_MESSAGE_V2, &send_header("batches", "0"), b"x")
-        .refused(ResponseCode::REQUEST_CODE_NOT_SUPPORTED, "BatchCQ");
-}
-
-#[test]
 fn offsets_are_committed_queried_and_refused() {
     let broker = start();
     let mut peer = broker.connect();

@@ -347,6 +347,11 @@ impl Servers {
             &[],
         )?;
         ensure!(answer.code == 0, "create topic {topic}: {}: {}", answer.code, answer.remark);
+        self.wait_routed(topic)
+    }
+
+    /// Waits until the name server has a topic's route.
+    pub fn wait_routed(&self, topic: &str) -> Result<()> {
         wait::until(&format!("route of topic {topic}"), READY_LIMIT, || {
             let answer = Raw::connect(&self.namesrv.address(), ANSWER_LIMIT)?.call(
                 code::GET_ROUTEINFO_BY_TOPIC,

@@ -89,7 +89,7 @@ const TIMER: &str = "
 
 const STORE: &str = "
     storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity storeType
-        mapperFileSizeBatchConsumeQueue maxTopicLength
+        maxTopicLength
     enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
             fastFailIfNoBufferInStorePool wakeFlushWhenPutMessage
     useReentrantLockWhenPutMessage useABSLock topicQueueLockNum maxAsyncPutMessageRequests

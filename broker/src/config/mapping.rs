@@ -24,6 +24,7 @@ impl BrokerConfig {
         store.read_only_commit_log_dirs = directories(&self.read_only_commit_log_store_paths);
         store.commit_log_file_bytes = unsigned(self.mapped_file_size_commit_log);
         store.consume_queue_file_bytes = unsigned(self.mapped_file_size_consume_queue);
+        store.batch_consume_queue_file_bytes = unsigned(self.mapper_file_size_batch_consume_queue);
         store.enable_consume_queue_ext = self.enable_consume_queue_ext;
         store.consume_queue_ext_file_bytes = unsigned(self.mapped_file_size_consume_queue_ext);
         store.consume_queue_ext_bit_map_bits = unsigned(self.bit_map_length_consume_queue_ext);

@@ -15,6 +15,7 @@ use rocketmq_store::{
 };
 
 use crate::clock::now_ms;
+use crate::metadata::attributes::has_batch_queues;
 use crate::metrics::MessageType;
 use crate::state::BrokerState;
 
@@ -228,6 +229,9 @@ fn restore<'a>(
         .ok_or("it does not say to which queue it was sent (property REAL_QID)")?;
     if topic == names::TRANS_HALF_TOPIC {
         return Err("a half message of a transaction cannot be delayed".to_owned());
+    }
+    if state.topics.get(topic).is_some_and(|topic| has_batch_queues(&topic.attributes)) {
+        return Err(format!("topic {topic} was made anew with batch queues (queue.type=BatchCQ)"));
     }
     // The properties stay as they are, as with the Java broker: consumers see DELAY, REAL_TOPIC
     // and REAL_QID. Nothing here looks at DELAY again, so it is not delayed twice.

@@ -579,12 +579,12 @@ impl ArrivalListener for PullWaker {
             return;
         }
         for arrival in batch {
-            let woken = state.long_polls.take_arrived(
-                &arrival.topic,
-                arrival.queue_id,
-                arrival.max_queue_offset,
-                arrival.tags_code,
-            );
+            let (queue_id, max) = (arrival.queue_id, arrival.max_queue_offset);
+            let polls = &state.long_polls;
+            let woken = match arrival.tags_code {
+                Some(tags_code) => polls.take_arrived(&arrival.topic, queue_id, max, tags_code),
+                None => polls.take_queue(&arrival.topic, queue_id, max),
+            };
             wake(&state, woken);
         }
         if state.long_polls.has_unlooked() {

@@ -22,6 +22,7 @@ use super::send::{append_error, slaves_waited_for};
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
 use crate::flush_waits::WaitEnd;
+use crate::metadata::attributes::has_batch_queues;
 use crate::metrics::MessageType;
 use crate::request::header;
 use crate::state::BrokerState;
@@ -264,6 +265,15 @@ fn commit(
             return Response::error(ResponseCode::SYSTEM_ERROR, remark);
         }
     };
+    let topic = state.topics.get(to.topic);
+    if topic.is_some_and(|topic| has_batch_queues(&topic.attributes)) {
+        let remark = format!(
+            "topic {} was made anew with batch queues (queue.type=BatchCQ), which hold no single \
+             message",
+            to.topic
+        );
+        return Response::error(ResponseCode::MESSAGE_ILLEGAL, remark);
+    }
     let properties = [record.properties];
     let message = half::committed(record, to, state.identity.store_host, &properties);
     let mut batch = state.store.new_batch();

@@ -46,6 +46,11 @@ pub const QUEUE_TYPE: &str = "queue.type";
 /// The [`QUEUE_TYPE`] whose entries stand for batches.
 pub const BATCH_CQ: &str = "BatchCQ";
 
+/// Whether a topic has batch queues, by its attributes.
+pub fn has_batch_queues(attributes: &BTreeMap<String, String>) -> bool {
+    attributes.get(QUEUE_TYPE).is_some_and(|kind| kind == BATCH_CQ)
+}
+
 struct Known {
     key: &'static str,
     /// Allowed values; `None` for a number of at least −1.

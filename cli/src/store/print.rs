@@ -315,6 +315,7 @@ pub fn record(bytes: &[u8], place: &LogPlace, format: Format) -> anyhow::Result<
 #[serde(rename_all = "camelCase")]
 struct EntryRow {
     queue_offset: i64,
+    messages: i64,
     physical_offset: i64,
     size: i32,
     tags_code: i64,
@@ -329,6 +330,7 @@ pub fn entries(entries: &[QueueEntry], format: Format) -> anyhow::Result<()> {
         .iter()
         .map(|entry| EntryRow {
             queue_offset: entry.queue_offset,
+            messages: entry.message_count,
             physical_offset: entry.unit.physical_offset,
             size: entry.unit.size,
             tags_code: entry.unit.tags_code,
@@ -339,7 +341,7 @@ pub fn entries(entries: &[QueueEntry], format: Format) -> anyhow::Result<()> {
     match format {
         Format::Json => output::json(&rows)?,
         Format::Text => output::table(
-            &["OFFSET", "PHYSICAL", "SIZE", "TAGS CODE", "STORED"],
+            &["OFFSET", "MESSAGES", "PHYSICAL", "SIZE", "TAGS CODE", "STORED"],
             &rows
                 .iter()
                 .map(|row| {
@@ -350,6 +352,7 @@ pub fn entries(entries: &[QueueEntry], format: Format) -> anyhow::Result<()> {
                     };
                     let numbers = [
                         row.queue_offset.to_string(),
+                        row.messages.to_string(),
                         row.physical_offset.to_string(),
                         row.size.to_string(),
                         row.tags_code.to_string(),

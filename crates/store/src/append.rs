@@ -9,14 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rocketmq_protocol::message::batch;
-use rocketmq_protocol::message::properties::{PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR};
+use rocketmq_protocol::message::properties::{
+    NAME_VALUE_SEPARATOR, PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR, name,
+};
 use rocketmq_protocol::message::record::{
     self, BLANK_BYTES_MIN, NewMessage, Placement, TOPIC_BYTES_MAX_V1, sys_flag,
 };
 
 use crate::config::StoreConfig;
-use crate::consume_queue::ConsumeQueue;
-use crate::dispatch::{Arrival, TagsCode};
+use crate::consume_queue::{ConsumeQueue, INNER_BATCH_MAX, QueueFormat};
+use crate::dispatch::{Arrival, TagsCode, format_of};
 use crate::error::{AppendError, MessageError};
 use crate::index::NewEntry;
 use crate::index::key::{self, KeyHasher};
@@ -32,6 +34,8 @@ const FULL_MESSAGES: usize = 256;
 const FULL_BYTES: usize = 1 << 20;
 /// What the buffer of a cleared batch keeps.
 const KEPT_BYTES: usize = 2 << 20;
+/// Digits of a base offset: those of the largest.
+const INNER_BASE_DIGITS: usize = 19;
 /// Hashes of keys that a cleared batch has room for.
 const KEPT_KEY_HASHES: usize = 4 * FULL_MESSAGES;
 
@@ -101,6 +105,8 @@ pub(crate) struct Entry {
     pub(crate) properties: Range<usize>,
     pub(crate) queue_id: i32,
     pub(crate) sys_flag: i32,
+    /// How many queue offsets it takes: one, or the messages of an inner batch.
+    pub(crate) count: i64,
     pub(crate) tags_code: TagsCode,
     /// Place of its keys' hashes among those of the batch.
     pub(crate) key_hashes: Range<usize>,
@@ -177,8 +183,55 @@ impl AppendBatch {
     /// # Errors
     /// When the message cannot be stored; the batch is as it was before.
     pub fn push(&mut self, message: &NewMessage<'_>) -> Result<usize, MessageError> {
+        if format_of(message.sys_flag) != QueueFormat::Simple {
+            return Err(MessageError::InnerBatch { sys_flag: message.sys_flag });
+        }
         self.encode(message)?;
         let index = self.entries.len() - 1;
+        self.groups.push(index + 1);
+        Ok(index)
+    }
+
+    /// Adds a client's batch body, which is the body of `message`, as one record with one entry in a
+    /// batch queue, and returns its index. It takes as many queue offsets as the body has messages;
+    /// the system flag and the properties that say so are added here.
+    ///
+    /// # Errors
+    /// When it cannot be stored or the body cannot be read; the batch is as it was before.
+    pub fn push_inner_batch(&mut self, message: &NewMessage<'_>) -> Result<usize, MessageError> {
+        let mut count = 0;
+        for part in batch::iter(message.body) {
+            part?;
+            count += 1;
+        }
+        if count == 0 {
+            return Err(MessageError::BatchEmpty);
+        }
+        if count > i64::from(INNER_BATCH_MAX) {
+            return Err(MessageError::BatchTooLong { count, max: INNER_BATCH_MAX });
+        }
+        // The place is known to the append lock alone, so its digits are as many for all: Java's
+        // Long.parseLong takes zeros in front.
+        let span = format!(
+            "{}{SEPARATOR}{count}{END}{}{SEPARATOR}{:0width$}{END}",
+            name::INNER_NUM,
+            name::INNER_BASE,
+            0,
+            SEPARATOR = char::from(NAME_VALUE_SEPARATOR),
+            END = char::from(PROPERTY_SEPARATOR),
+            width = INNER_BASE_DIGITS,
+        );
+        // Behind all others: of two pairs with one name the last counts.
+        let mut properties = Vec::with_capacity(message.properties.len() + 1);
+        properties.extend_from_slice(message.properties);
+        properties.push(span.as_bytes());
+        self.encode(&NewMessage {
+            sys_flag: message.sys_flag | sys_flag::NEED_UNWRAP | sys_flag::INNER_BATCH,
+            properties: &properties,
+            ..*message
+        })?;
+        let index = self.entries.len() - 1;
+        self.entries[index].count = count;
         self.groups.push(index + 1);
         Ok(index)
     }
@@ -196,6 +249,9 @@ impl AppendBatch {
         common: &NewMessage<'_>,
         body: &[u8],
     ) -> Result<Range<usize>, MessageError> {
+        if format_of(common.sys_flag) != QueueFormat::Simple {
+            return Err(MessageError::InnerBatch { sys_flag: common.sys_flag });
+        }
         let first = self.entries.len();
         let start = self.buffer.len();
         let first_hash = self.key_hashes.len();
@@ -319,6 +375,7 @@ impl AppendBatch {
             properties: block..end,
             queue_id: message.queue_id,
             sys_flag: message.sys_flag,
+            count: 1,
             tags_code: TagsCode::of(message.topic, &self.buffer[block..]),
             key_hashes: first_hash..self.key_hashes.len(),
             queue: None,
@@ -343,12 +400,15 @@ impl AppendBatch {
         Err(self.error.clone().unwrap_or(AppendError::NotAppended))
     }
 
-    /// Finds the queue of each message. `find` gets topic and queue number.
+    /// Finds the queue of each message. `find` gets topic, queue number and format.
+    ///
+    /// # Errors
+    /// When a queue has another format than its message asks for.
     pub(crate) fn resolve_queues(
         &mut self,
-        find: impl Fn(&str, i32) -> Arc<ConsumeQueue>,
+        find: impl Fn(&str, i32, QueueFormat) -> Arc<ConsumeQueue>,
         wanted: impl Fn(&Entry) -> bool,
-    ) {
+    ) -> Result<(), AppendError> {
         let AppendBatch { buffer, entries, .. } = self;
         for entry in entries {
             if sys_flag::is_outside_queues(entry.sys_flag) || !wanted(entry) {
@@ -356,8 +416,18 @@ impl AppendBatch {
             }
             // The bytes were copied from a &str.
             let topic = std::str::from_utf8(&buffer[entry.topic.clone()]).unwrap_or_default();
-            entry.queue = Some(find(topic, entry.queue_id));
+            let format = format_of(entry.sys_flag);
+            let queue = find(topic, entry.queue_id, format);
+            if queue.format() != format {
+                return Err(AppendError::QueueFormat {
+                    topic: topic.to_owned(),
+                    queue_id: entry.queue_id,
+                    directory: queue.format().directory_name(),
+                });
+            }
+            entry.queue = Some(queue);
         }
+        Ok(())
     }
 
     /// Assigns places to the messages `range`, the first of which begins at `physical_offset`.
@@ -373,7 +443,7 @@ impl AppendBatch {
             let queue_offset = match &entry.queue {
                 Some(queue) => {
                     let next = queue.next_offset();
-                    queue.set_next_offset(next + 1);
+                    queue.set_next_offset(next.saturating_add(entry.count));
                     next
                 }
                 None => 0,
@@ -381,6 +451,9 @@ impl AppendBatch {
             let placement = Placement { queue_offset, physical_offset, store_timestamp_ms };
             let written = record::set_placement(&mut buffer[entry.record.clone()], placement);
             debug_assert!(written, "an encoded record has room for its placement");
+            if format_of(entry.sys_flag) == QueueFormat::Batch {
+                put_inner_base(&mut buffer[entry.record.clone()], queue_offset);
+            }
             entry.result.physical_offset = physical_offset;
             entry.result.queue_offset = queue_offset;
             entry.result.store_timestamp_ms = store_timestamp_ms;
@@ -407,6 +480,17 @@ impl AppendBatch {
                 queue.set_next_offset(entry.result.queue_offset);
             }
         }
+    }
+}
+
+/// Puts the base offset of an inner batch into the last property of its record.
+fn put_inner_base(record: &mut [u8], queue_offset: i64) {
+    let mut rest = queue_offset;
+    let digits = record.iter_mut().rev().skip_while(|byte| !byte.is_ascii_digit());
+    for digit in digits.take(INNER_BASE_DIGITS) {
+        // A remainder of 0 to 9.
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
     }
 }
 
@@ -518,6 +602,74 @@ mod tests {
         let error = batch.push_batch(&common, &large);
         assert!(matches!(error, Err(MessageError::BatchTooLarge { max: 4088, .. })), "{error:?}");
         assert_eq!((batch.len(), batch.bytes(), batch.groups.as_slice()), (2, bytes, &[2][..]));
+    }
+
+    #[test]
+    fn an_inner_batch_is_one_record_that_says_its_span_when_it_is_placed() {
+        let mut body = Vec::new();
+        for text in [&b"one"[..], b"two", b"three"] {
+            let part = batch::BatchMessage { flag: 0, body: text, properties: b"" };
+            batch::encode(&mut body, &part).unwrap();
+        }
+        let mut batch = batch_of(&StoreConfig::new("/x"));
+        // What a client says of it itself does not count.
+        let lies = &b"INNER_BASE\x019\x02INNER_NUM\x0199\x02UNIQ_KEY\x01U"[..];
+        let properties = [lies];
+        let message = message("A", &body, &properties);
+        assert_eq!(batch.push_inner_batch(&message), Ok(0));
+        assert_eq!((batch.len(), batch.entries[0].count), (1, 3));
+        let queue = |_: &str, queue_id, format| {
+            assert_eq!(format, QueueFormat::Batch);
+            let files = crate::consume_queue::QueueFiles {
+                file_system: Arc::new(crate::file_system::RealFileSystem),
+                format,
+                directory: "/x".into(),
+                file_bytes: 46,
+                ext: None,
+            };
+            let queue = ConsumeQueue::new("A".into(), queue_id, 0, Arc::new(files));
+            queue.set_next_offset(1_234);
+            Arc::new(queue)
+        };
+        batch.resolve_queues(queue, |_| true).unwrap();
+        batch.place(0..1, 77, 5);
+        let queue = batch.entries[0].queue.clone().unwrap();
+        assert_eq!(queue.next_offset(), 1_237);
+        let record = record::MessageRecord::decode(&batch.buffer).unwrap();
+        assert_eq!(record.sys_flag & 0xC0, 0xC0);
+        assert_eq!((record.queue_offset, record.physical_offset), (1_234, 77));
+        assert_eq!(record.property("INNER_NUM"), Some("3"));
+        assert_eq!(record.property("INNER_BASE"), Some("0000000000000001234"));
+        assert_eq!(record.property("UNIQ_KEY"), Some("U"));
+        assert!(record.body_matches_crc());
+        batch.place(0..1, 77, 5);
+        batch.unplace(0..1);
+        assert_eq!(queue.next_offset(), 1_237);
+        queue.set_next_offset(i64::MAX - 3);
+        batch.place(0..1, 77, 5);
+        let record = record::MessageRecord::decode(&batch.buffer).unwrap();
+        assert_eq!(record.property("INNER_BASE"), Some("9223372036854775804"));
+    }
+
+    #[test]
+    fn what_is_no_inner_batch_is_refused_as_one_and_the_other_way_round() {
+        let mut batch = batch_of(&StoreConfig::new("/x"));
+        let flagged = NewMessage { sys_flag: 0x80, ..message("A", b"x", &[]) };
+        let refused = Err(MessageError::InnerBatch { sys_flag: 0x80 });
+        assert_eq!(batch.push(&flagged), refused);
+        let refused = Err(MessageError::InnerBatch { sys_flag: 0x80 });
+        assert_eq!(batch.push_batch(&flagged, b"x"), refused);
+        assert_eq!(batch.push_inner_batch(&message("A", b"", &[])), Err(MessageError::BatchEmpty));
+        let error = batch.push_inner_batch(&message("A", b"junk", &[]));
+        assert!(matches!(error, Err(MessageError::Batch(_))), "{error:?}");
+        let mut body = Vec::new();
+        for _ in 0..=INNER_BATCH_MAX {
+            let part = batch::BatchMessage { flag: 0, body: b"x", properties: b"" };
+            batch::encode(&mut body, &part).unwrap();
+        }
+        let error = batch.push_inner_batch(&message("A", &body, &[]));
+        assert_eq!(error, Err(MessageError::BatchTooLong { count: 32_768, max: 32_767 }));
+        assert!(batch.is_empty() && batch.bytes() == 0);
     }
 
     #[test]

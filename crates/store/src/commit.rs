@@ -5,11 +5,10 @@
 //! recovery does it, from the log. Readers, queues and the flusher see committed bytes alone. What
 //! was acknowledged and is still in the buffer is lost when the process dies.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rocketmq_protocol::message::record::{self, LogItem, MessageRecord, sys_flag};
+use rocketmq_protocol::message::record::{self, LogItem, MessageRecord};
 
 use crate::background::Parts;
 use crate::commit_log::Appender;
@@ -154,22 +153,17 @@ impl Parts {
     pub(crate) fn dispatch_record(&self, record: &MessageRecord<'_>, arrivals: &mut Vec<Arrival>) {
         self.add_to_index(NewEntry::of_record(record));
         let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
-        if sys_flag::is_outside_queues(dispatch.sys_flag) {
+        if !dispatch.has_entry() {
             return;
         }
-        let queue = self.table.find_or_make(record.topic, record.queue_id);
+        let (topic, queue_id) = (record.topic, record.queue_id);
+        let queue = self.table.find_or_make(topic, queue_id, dispatch.format());
         if let Err(error) = self.dispatcher.dispatch(&queue, &dispatch) {
             // The entry is in memory and readable; the next tick writes it or finds out again.
             let refusal = Refusal::ConsumeQueue(error.to_string());
             self.writability.set_consume_queue(Some(refusal));
         }
-        arrivals.push(Arrival {
-            topic: Arc::clone(queue.topic()),
-            queue_id: record.queue_id,
-            max_queue_offset: record.queue_offset + 1,
-            tags_code: dispatch.unit.tags_code,
-            store_timestamp_ms: record.store_timestamp_ms,
-        });
+        arrivals.push(dispatch.arrival(&queue));
     }
 
     /// Wakes the committer when enough waits in the buffer (`wakeCommitWhenPutMessage`).

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use crate::consume_queue::{BATCH_UNIT_BYTES, QueueFormat, UNIT_BYTES};
 use crate::error::StoreError;
 use crate::index::file::Layout;
 use crate::log_directories::LogDirectories;
@@ -36,6 +37,8 @@ pub struct StoreConfig {
     pub commit_log_file_bytes: u64,
     /// `mappedFileSizeConsumeQueue`, in bytes; rounded up to a multiple of 20.
     pub consume_queue_file_bytes: u64,
+    /// `mapperFileSizeBatchConsumeQueue`, in bytes; rounded up to a multiple of 46.
+    pub batch_consume_queue_file_bytes: u64,
     /// `enableConsumeQueueExt`: new ConsumeQueue entries get a unit with room for a bit map.
     pub enable_consume_queue_ext: bool,
     /// `mappedFileSizeConsumeQueueExt`, in bytes.
@@ -145,6 +148,7 @@ impl StoreConfig {
             root_dir,
             commit_log_file_bytes: 1 << 30,
             consume_queue_file_bytes: 6_000_000,
+            batch_consume_queue_file_bytes: 300_000 * BATCH_UNIT_BYTES as u64,
             enable_consume_queue_ext: false,
             consume_queue_ext_file_bytes: 48 << 20,
             consume_queue_ext_bit_map_bits: 64,
@@ -202,6 +206,14 @@ impl StoreConfig {
         self.transient_store_pool_enable.then_some(bytes_max)
     }
 
+    /// Length of the files of queues of this format.
+    pub(crate) fn queue_file_bytes(&self, format: QueueFormat) -> u64 {
+        match format {
+            QueueFormat::Simple => self.consume_queue_file_bytes,
+            QueueFormat::Batch => self.batch_consume_queue_file_bytes,
+        }
+    }
+
     /// The size of index files.
     pub(crate) fn index_layout(&self) -> Layout {
         Layout { slots: self.index_slots, entries: self.index_entries }
@@ -229,6 +241,12 @@ impl StoreConfig {
             self.consume_queue_file_bytes,
             "20 to 4294967296",
             20..=1 << 32,
+        )?;
+        in_range(
+            "mapperFileSizeBatchConsumeQueue",
+            self.batch_consume_queue_file_bytes,
+            "46 to 4294967296",
+            46..=1 << 32,
         )?;
         in_range(
             "mappedFileSizeConsumeQueueExt",
@@ -270,8 +288,10 @@ impl StoreConfig {
                 allowed: "hours from 00 to 23, separated by ;",
             });
         }
-        let unit = crate::consume_queue::UNIT_BYTES as u64;
-        self.consume_queue_file_bytes = self.consume_queue_file_bytes.div_ceil(unit) * unit;
+        self.consume_queue_file_bytes =
+            self.consume_queue_file_bytes.next_multiple_of(UNIT_BYTES as u64);
+        self.batch_consume_queue_file_bytes =
+            self.batch_consume_queue_file_bytes.next_multiple_of(BATCH_UNIT_BYTES as u64);
         self.disk_max_used_space_percent = self.disk_max_used_space_percent.clamp(10, 95);
         self.disk_space_clean_forcibly_percent =
             self.disk_space_clean_forcibly_percent.clamp(30, 85);
@@ -324,9 +344,11 @@ mod tests {
     fn sizes_and_ratios_are_brought_into_shape() {
         let mut config = StoreConfig::new("/x");
         config.consume_queue_file_bytes = 161;
+        config.batch_consume_queue_file_bytes = 93;
         config.disk_space_warning_level_percent = 99;
         let config = config.validated().unwrap();
         assert_eq!(config.consume_queue_file_bytes, 180);
+        assert_eq!(config.batch_consume_queue_file_bytes, 138);
         assert_eq!(config.disk_space_warning_level_percent, 90);
     }
 }

@@ -1,10 +1,11 @@
 //! One queue of one topic: which record of the log is the n-th message.
 //!
-//! Owns the 20-byte entries, their files and the queue's offsets (RocketMQ's `ConsumeQueue`). New
-//! entries are kept in memory and written in groups: they are derived from the log, so losing the
-//! last of them costs a dispatch during recovery and nothing else. Files are made when first
-//! written, without reserving their length, since thousands of queues would take a disk. No file is
-//! mapped and none stays open for long, so idle queues cost little.
+//! Owns the entries, their files and the queue's offsets (RocketMQ's `ConsumeQueue` and
+//! `BatchConsumeQueue`; [`QueueFormat`] says how they differ). New entries are kept in memory and
+//! written in groups: they are derived from the log, so losing the last of them costs a dispatch
+//! during recovery and nothing else. Files are made when first written, without reserving their
+//! length, since thousands of queues would take a disk. No file is mapped and none stays open for
+//! long, so idle queues cost little.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,17 +17,22 @@ use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 use crate::mapped_file_queue::file_name;
 
+mod batch_unit;
 mod ext;
 mod ext_unit;
+mod format;
+mod lookup;
 mod repair;
 mod unit;
 
+pub use batch_unit::{BATCH_UNIT_BYTES, BatchUnit, INNER_BATCH_MAX, NOT_COMPACTED, batch_place};
 pub(crate) use ext::{ExtFiles, ExtReader, QueueExt};
 pub use ext_unit::{
     ADDRESS_MAX, END_BYTES, END_MARK, ExtUnit, FilterBitMap, UNIT_BYTES_MAX as EXT_UNIT_BYTES_MAX,
     UNIT_BYTES_MIN as EXT_UNIT_BYTES_MIN, address_of, is_address, offset_of, place as ext_place,
 };
-pub use unit::{FILLER_SIZE, UNIT_BYTES, Unit, place, units};
+pub use format::{QueueFormat, QueueUnit};
+pub use unit::{FILLER_SIZE, UNIT_BYTES, Unit, place};
 
 /// Entries in memory before the appender itself writes them.
 const TAIL_BYTES_MAX: usize = 16 * 1024;
@@ -35,13 +41,14 @@ const TAIL_BYTES_KEPT: usize = 4 * 1024;
 /// Longest run of missing entries that is filled up; more is taken for damage.
 const GAP_UNITS_MAX: i64 = 1_000_000;
 
-/// Where queues live and how long their files are.
+/// Where queues of one format live and how long their files are.
 #[derive(Debug)]
 pub(crate) struct QueueFiles {
     pub(crate) file_system: Arc<dyn FileSystem>,
-    /// The directory `consumequeue`.
+    pub(crate) format: QueueFormat,
+    /// The directory that holds their topics.
     pub(crate) directory: PathBuf,
-    /// A multiple of [`UNIT_BYTES`].
+    /// A multiple of the format's entry.
     pub(crate) file_bytes: u64,
     /// None when no queue has ext units.
     pub(crate) ext: Option<Arc<ExtFiles>>,
@@ -53,7 +60,17 @@ impl QueueFiles {
     }
 
     fn units_per_file(&self) -> i64 {
-        (self.file_bytes / UNIT_BYTES as u64) as i64
+        self.index_of(self.file_bytes)
+    }
+
+    /// Index of the entry at a byte of the queue.
+    fn index_of(&self, position: u64) -> i64 {
+        (position / self.format.unit_bytes() as u64) as i64
+    }
+
+    /// Byte of the queue at which an entry begins.
+    fn position_of(&self, index: i64) -> u64 {
+        index.max(0) as u64 * self.format.unit_bytes() as u64
     }
 }
 
@@ -72,6 +89,8 @@ pub(crate) enum Pushed {
         /// The offset that the queue expects next.
         expected: i64,
     },
+    /// The queue is of the other format; nothing was added.
+    OtherFormat,
 }
 
 /// A queue.
@@ -99,16 +118,18 @@ pub(crate) struct ConsumeQueue {
 struct State {
     /// Files that exist, oldest first: base position in bytes.
     segments: Vec<Segment>,
-    /// Offset of the first entry in `tail`; what is in front of it is in the files.
+    /// Index of the first entry in `tail`; what is in front of it is in the files.
     tail_first: i64,
     /// Entries that are not in the files yet.
     tail: Vec<u8>,
     /// End of the record of the newest entry.
     max_physical: i64,
-    /// Entries in front of this offset are synced.
+    /// Entries in front of this index are synced.
     synced: i64,
     /// Whether a file was made or removed since the last sync of the directory.
     directory_changed: bool,
+    /// Whether the oldest file was removed since the queue was opened.
+    removed_oldest: bool,
 }
 
 #[derive(Debug)]
@@ -154,6 +175,10 @@ impl ConsumeQueue {
 
     pub(crate) fn queue_id(&self) -> i32 {
         self.queue_id
+    }
+
+    pub(crate) fn format(&self) -> QueueFormat {
+        self.files.format
     }
 
     fn directory(&self) -> PathBuf {
@@ -204,39 +229,50 @@ impl ConsumeQueue {
         self.ext.as_deref()
     }
 
-    /// Adds an entry. Entries come in the order of the log.
+    /// Adds an entry of a simple queue. Entries come in the order of the log.
     #[cfg(test)]
     pub(crate) fn push(&self, queue_offset: i64, unit: Unit) -> Pushed {
-        self.push_with_ext(queue_offset, unit, 0, b"")
+        self.push_with_ext(&QueueUnit { queue_offset, count: 1, unit }, 0, b"")
     }
 
     /// Adds an entry, and its ext unit if new entries get one. Entries come in the order of the
     /// log. `properties` are the message's, for the bit map.
     pub(crate) fn push_with_ext(
         &self,
-        queue_offset: i64,
-        mut unit: Unit,
+        entry: &QueueUnit,
         store_timestamp_ms: i64,
         properties: &[u8],
     ) -> Pushed {
+        let QueueUnit { queue_offset, count, mut unit } = *entry;
         let mut state = self.state.lock();
         if unit.end_offset() <= state.max_physical {
             return Pushed::Known;
         }
-        let expected = state.tail_first + (state.tail.len() / UNIT_BYTES) as i64;
+        // Changed only by holders of the lock.
+        let expected = self.max_offset.load(Ordering::Relaxed);
         let mut outcome = Pushed::Added;
         if queue_offset != expected {
             let empty = expected == 0 && state.segments.is_empty();
             if queue_offset < expected {
-                if let Err(error) = self.cut_to(&mut state, queue_offset) {
+                let index = match self.index_locked(&mut state, queue_offset) {
+                    Ok(index) => index,
+                    Err(error) => {
+                        tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
+                            "could not read consume queue entries");
+                        return Pushed::Gap { expected };
+                    }
+                };
+                if let Err(error) = self.cut_to(&mut state, index) {
                     tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
                         "could not wipe dropped consume queue entries");
                 }
                 outcome = Pushed::Restarted;
             } else if empty {
                 // The queue begins here; the file's front is filled when it is written.
-                state.tail_first = queue_offset;
-                state.synced = queue_offset;
+                if self.format() == QueueFormat::Simple {
+                    state.tail_first = queue_offset;
+                    state.synced = queue_offset;
+                }
                 self.min_offset.store(queue_offset, Ordering::Release);
             } else {
                 return Pushed::Gap { expected };
@@ -252,22 +288,33 @@ impl ConsumeQueue {
             // Where there is no room for a unit the entry says its tags code itself.
             unit.tags_code = ext.append(&ext_unit).unwrap_or(unit.tags_code);
         }
-        state.tail.extend_from_slice(&unit.encode());
+        match self.format() {
+            QueueFormat::Simple => state.tail.extend_from_slice(&unit.encode()),
+            QueueFormat::Batch => {
+                let base_offset = queue_offset;
+                // Dispatch lets no larger one through.
+                let count = i16::try_from(count).unwrap_or(INNER_BATCH_MAX);
+                let batch = BatchUnit { unit, store_timestamp_ms, base_offset, count };
+                state.tail.extend_from_slice(&batch.encode());
+            }
+        }
         state.max_physical = unit.end_offset();
-        self.max_offset.store(queue_offset + 1, Ordering::Release);
+        self.max_offset.store(entry.next_offset(), Ordering::Release);
         outcome
     }
 
-    /// Fills a gap with entries that stand for no record, so that what follows can be added.
-    /// False when the gap is too long to be anything but damage.
+    /// Fills a gap with entries that stand for no record, so that what follows can be added; a
+    /// batch queue needs none. False when the gap is too long to be anything but damage.
     pub(crate) fn fill_gap(&self, to_queue_offset: i64) -> bool {
         let mut state = self.state.lock();
-        let expected = state.tail_first + (state.tail.len() / UNIT_BYTES) as i64;
-        if to_queue_offset.saturating_sub(expected) > GAP_UNITS_MAX {
-            return false;
-        }
-        for _ in expected..to_queue_offset {
-            state.tail.extend_from_slice(&Unit::FILLER.encode());
+        if self.format() == QueueFormat::Simple {
+            let expected = self.max_offset.load(Ordering::Relaxed);
+            if to_queue_offset.saturating_sub(expected) > GAP_UNITS_MAX {
+                return false;
+            }
+            for _ in expected..to_queue_offset {
+                state.tail.extend_from_slice(&Unit::FILLER.encode());
+            }
         }
         self.max_offset.fetch_max(to_queue_offset, Ordering::Release);
         true
@@ -293,8 +340,7 @@ impl ConsumeQueue {
         }
         let mut done = 0;
         let result = self.write_units(&mut state, &mut done);
-        let units = done / UNIT_BYTES;
-        state.tail_first += units as i64;
+        state.tail_first += (done / self.format().unit_bytes()) as i64;
         if done == state.tail.len() {
             state.tail.clear();
             if state.tail.capacity() > TAIL_BYTES_KEPT {
@@ -307,11 +353,10 @@ impl ConsumeQueue {
     }
 
     fn write_units(&self, state: &mut State, done: &mut usize) -> Result<(), StoreError> {
-        let per_file = self.files.units_per_file();
         while *done < state.tail.len() {
-            let first = state.tail_first + (*done / UNIT_BYTES) as i64;
-            let base = (first / per_file) as u64 * self.files.file_bytes;
-            let position = (first % per_file) as u64 * UNIT_BYTES as u64;
+            let start = self.files.position_of(state.tail_first) + *done as u64;
+            let position = start % self.files.file_bytes;
+            let base = start - position;
             let room = (self.files.file_bytes - position) as usize;
             let end = state.tail.len().min(*done + room);
             let is_first_file = state.segments.is_empty();
@@ -319,6 +364,7 @@ impl ConsumeQueue {
             let path = self.directory().join(file_name(base));
             let file = self.open(&mut state.segments[index], &path)?;
             if is_first_file && position > 0 {
+                // A batch queue begins with a file.
                 let filler = Unit::FILLER.encode().repeat((position / UNIT_BYTES as u64) as usize);
                 file.write_at(&filler, 0).map_err(StoreError::io("write", &path))?;
             }
@@ -372,7 +418,7 @@ impl ConsumeQueue {
     /// Bytes that are in the files but not synced.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
         let state = self.state.lock();
-        (state.tail_first - state.synced).max(0) as u64 * UNIT_BYTES as u64
+        self.files.position_of(state.tail_first - state.synced)
     }
 
     /// Syncs what was written. The lock is not held meanwhile.
@@ -435,102 +481,9 @@ impl ConsumeQueue {
             ext.close_files();
         }
     }
-
-    /// Reads entries from `queue_offset` on into `out`, at most `count_max`, all of one file.
-    /// Nothing is read at or behind the maximum, or where no file is.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub(crate) fn read(
-        &self,
-        queue_offset: i64,
-        count_max: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), StoreError> {
-        out.clear();
-        let mut state = self.state.lock();
-        let max = state.tail_first + (state.tail.len() / UNIT_BYTES) as i64;
-        if queue_offset < 0 || queue_offset >= max {
-            return Ok(());
-        }
-        let per_file = self.files.units_per_file();
-        let file_left = per_file - queue_offset % per_file;
-        let count = (count_max as i64).min(file_left).min(max - queue_offset);
-        if queue_offset >= state.tail_first {
-            let start = (queue_offset - state.tail_first) as usize * UNIT_BYTES;
-            let end = start + count as usize * UNIT_BYTES;
-            out.extend_from_slice(&state.tail[start..end]);
-            return Ok(());
-        }
-        let count = count.min(state.tail_first - queue_offset);
-        let base = (queue_offset / per_file) as u64 * self.files.file_bytes;
-        let Ok(index) = state.segments.binary_search_by_key(&base, |segment| segment.base) else {
-            return Ok(());
-        };
-        let path = self.directory().join(file_name(base));
-        let file = self.open(&mut state.segments[index], &path)?;
-        drop(state);
-        out.resize(count as usize * UNIT_BYTES, 0);
-        let position = (queue_offset % per_file) as u64 * UNIT_BYTES as u64;
-        file.read_at(out, position).map_err(StoreError::io("read", &path))
-    }
-
-    /// The entry at `queue_offset`.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub(crate) fn unit(&self, queue_offset: i64) -> Result<Option<Unit>, StoreError> {
-        let mut bytes = Vec::with_capacity(UNIT_BYTES);
-        self.read(queue_offset, 1, &mut bytes)?;
-        Ok(units(&bytes).next())
-    }
-
-    /// First offset that begins a file behind the one that holds `queue_offset`.
-    pub(crate) fn next_file_start(&self, queue_offset: i64) -> i64 {
-        let per_file = self.files.units_per_file();
-        (queue_offset.max(0) / per_file + 1) * per_file
-    }
-
-    /// Moves the minimum to the first entry whose record lies at or behind `log_start`, and removes
-    /// files that hold only older ones. The last file stays. Returns how many were removed.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub(crate) fn follow_log_start(&self, log_start: i64) -> Result<usize, StoreError> {
-        let max = self.max_offset();
-        let (mut low, mut high) = (self.min_offset(), max);
-        // Entries lie in the order of the log, fillers (offset 0) in front of all.
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.unit(middle)? {
-                Some(unit) if unit.physical_offset >= log_start && !unit.is_filler() => {
-                    high = middle;
-                }
-                Some(_) => low = middle + 1,
-                None => break,
-            }
-        }
-        self.min_offset.fetch_max(low, Ordering::Release);
-        if let Some(ext) = &self.ext
-            && let Some(unit) = self.unit(low)?
-        {
-            ext.remove_in_front(unit.tags_code)?;
-        }
-        let mut state = self.state.lock();
-        let per_file = self.files.units_per_file();
-        let mut removed = 0;
-        while state.segments.len() > 1
-            && state.segments[0].base as i64 / UNIT_BYTES as i64 + per_file <= low
-        {
-            let path = self.directory().join(file_name(state.segments[0].base));
-            self.files.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
-            state.segments.remove(0);
-            state.directory_changed = true;
-            removed += 1;
-        }
-        Ok(removed)
-    }
 }
 
+#[cfg(test)]
+mod batch_tests;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use rocketmq_protocol::hash;
 use rocketmq_protocol::message::properties::{self, name};
 use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
 
-use crate::consume_queue::{ConsumeQueue, Pushed, Unit};
+use crate::consume_queue::{ConsumeQueue, INNER_BATCH_MAX, Pushed, QueueFormat, QueueUnit, Unit};
 use crate::error::StoreError;
 use crate::offset::{Dispatched, Published};
 use crate::queue_table::QueueTable;
@@ -58,12 +58,21 @@ impl TagsCode {
     }
 }
 
+/// Which kind of queue a record with these bits belongs to.
+pub(crate) fn format_of(sys_flag: i32) -> QueueFormat {
+    match sys_flag & sys_flag::INNER_BATCH {
+        0 => QueueFormat::Simple,
+        _ => QueueFormat::Batch,
+    }
+}
+
 /// What the log says of one record, as far as dispatch needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dispatch<'a> {
     pub(crate) sys_flag: i32,
-    pub(crate) queue_offset: i64,
-    pub(crate) unit: Unit,
+    /// Its entry. An inner batch whose properties do not say which messages it holds has none: its
+    /// count is 0.
+    pub(crate) entry: QueueUnit,
     pub(crate) store_timestamp_ms: i64,
     /// The record's property block.
     pub(crate) properties: &'a [u8],
@@ -73,19 +82,56 @@ impl<'a> Dispatch<'a> {
     pub(crate) fn of_record(record: &MessageRecord<'a>, delay_levels_ms: &[i64]) -> Dispatch<'a> {
         let tags_code = TagsCode::of(record.topic, record.properties)
             .resolve(record.store_timestamp_ms, delay_levels_ms);
+        let count = match format_of(record.sys_flag) {
+            QueueFormat::Simple => 1,
+            QueueFormat::Batch => inner_batch(record.queue_offset, record.properties).unwrap_or(0),
+        };
         Dispatch {
             sys_flag: record.sys_flag,
-            queue_offset: record.queue_offset,
             store_timestamp_ms: record.store_timestamp_ms,
             properties: record.properties,
-            unit: Unit {
-                physical_offset: record.physical_offset,
-                // A record's size was read from a positive 32-bit word.
-                size: record.size as i32,
-                tags_code,
+            entry: QueueUnit {
+                queue_offset: record.queue_offset,
+                count,
+                unit: Unit {
+                    physical_offset: record.physical_offset,
+                    // A record's size was read from a positive 32-bit word.
+                    size: record.size as i32,
+                    tags_code,
+                },
             },
         }
     }
+
+    /// Whether it belongs into a queue.
+    pub(crate) fn has_entry(&self) -> bool {
+        self.entry.count > 0 && !sys_flag::is_outside_queues(self.sys_flag)
+    }
+
+    pub(crate) fn format(&self) -> QueueFormat {
+        format_of(self.sys_flag)
+    }
+
+    /// What is told of it.
+    pub(crate) fn arrival(&self, queue: &ConsumeQueue) -> Arrival {
+        let unit = self.entry.unit;
+        Arrival {
+            topic: Arc::clone(queue.topic()),
+            queue_id: queue.queue_id(),
+            max_queue_offset: self.entry.next_offset(),
+            tags_code: self.format().tags_code(unit.tags_code),
+            store_timestamp_ms: self.store_timestamp_ms,
+        }
+    }
+}
+
+/// How many messages an inner batch has, as its properties say (`CommitLog.setBatchSizeIfNeeded`).
+/// None if they do not say, or say another queue offset than the record.
+fn inner_batch(queue_offset: i64, properties: &[u8]) -> Option<i64> {
+    let base = properties::find(properties, name::INNER_BASE)?.parse::<i64>().ok()?;
+    let count = properties::find(properties, name::INNER_NUM)?.parse::<i64>().ok()?;
+    let is_sound = base == queue_offset && (1..=i64::from(INNER_BATCH_MAX)).contains(&count);
+    is_sound.then_some(count)
 }
 
 /// News for those who wait for messages.
@@ -97,8 +143,9 @@ pub struct Arrival {
     pub queue_id: i32,
     /// The queue's maximum now: the offset behind the message that arrived.
     pub max_queue_offset: i64,
-    /// The message's tags code.
-    pub tags_code: i64,
+    /// The message's tags code; none for an inner batch without a tag, which any filter of tags may
+    /// want: the client looks at the tags of its messages.
+    pub tags_code: Option<i64>,
     /// When it was stored, in ms since the epoch.
     pub store_timestamp_ms: i64,
 }
@@ -154,15 +201,19 @@ impl Dispatcher {
         queue: &Arc<ConsumeQueue>,
         dispatch: &Dispatch<'_>,
     ) -> Result<Option<Pushed>, StoreError> {
-        if sys_flag::is_outside_queues(dispatch.sys_flag) {
+        if !dispatch.has_entry() {
             return Ok(None);
         }
-        let Dispatch { queue_offset, unit, store_timestamp_ms, properties, .. } = *dispatch;
-        let pushed = queue.push_with_ext(queue_offset, unit, store_timestamp_ms, properties);
+        if queue.format() != dispatch.format() {
+            return Ok(Some(Pushed::OtherFormat));
+        }
+        let Dispatch { entry, store_timestamp_ms, properties, .. } = dispatch;
+        let pushed = queue.push_with_ext(entry, *store_timestamp_ms, properties);
         if matches!(pushed, Pushed::Added | Pushed::Restarted) {
             self.table.list_unwritten(queue);
-            // Looked at now and then: it costs a lock.
-            if dispatch.queue_offset % LOOK_EVERY == 0 && queue.tail_is_long() {
+            // Looked at now and then: it costs a lock. Offsets of batches jump.
+            let is_batch = dispatch.format() == QueueFormat::Batch;
+            if (is_batch || entry.queue_offset % LOOK_EVERY == 0) && queue.tail_is_long() {
                 queue.write_tail()?;
             }
         }
@@ -173,6 +224,23 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_inner_batch_says_what_it_holds() {
+        let said = |base: &str, num: &str| {
+            let block = format!("INNER_NUM\x01{num}\x02INNER_BASE\x01{base}\x02");
+            inner_batch(12, block.as_bytes())
+        };
+        assert_eq!(said("12", "3"), Some(3));
+        assert_eq!(said("0000000000000000012", "32767"), Some(32_767));
+        let wrong =
+            [("13", "1"), ("12", "0"), ("12", "-1"), ("12", "32768"), ("x", "1"), ("12", "")];
+        for (base, num) in wrong {
+            assert_eq!(said(base, num), None, "{base} {num}");
+        }
+        assert_eq!(inner_batch(12, b"INNER_NUM\x013\x02"), None);
+        assert_eq!(inner_batch(12, b"INNER_BASE\x0112\x02"), None);
+    }
 
     #[test]
     fn tags_are_hashed_as_java_does() {

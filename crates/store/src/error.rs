@@ -211,6 +211,20 @@ pub enum MessageError {
     /// A batch body holds no message.
     #[error("batch holds no message")]
     BatchEmpty,
+    /// An inner batch holds more messages than its entry can say.
+    #[error("batch holds {count} messages, {max} are allowed")]
+    BatchTooLong {
+        /// How many.
+        count: i64,
+        /// The limit.
+        max: i16,
+    },
+    /// A single message says that it is an inner batch.
+    #[error("system flag {sys_flag:#x} says inner batch (0x80), which a single message is not")]
+    InnerBatch {
+        /// Its system flag.
+        sys_flag: i32,
+    },
     /// A batch is over the limit as a whole.
     #[error("batch is {bytes} bytes as records, {max} are allowed")]
     BatchTooLarge {
@@ -299,6 +313,19 @@ pub enum AppendError {
         physical_offset: i64,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A queue exists with the other format.
+    #[error(
+        "queue {queue_id} of topic {topic} is in {directory}, but the message belongs to a queue \
+         of the other kind; delete the topic and make it with the queue.type it shall have"
+    )]
+    QueueFormat {
+        /// The topic.
+        topic: String,
+        /// The queue.
+        queue_id: i32,
+        /// Where queues of its format are.
+        directory: &'static str,
     },
     /// The batch was not handed to the log yet, or holds no such message.
     #[error("message was not handed to the log")]

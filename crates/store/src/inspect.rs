@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
+use crate::topic_table;
 
 pub mod dump;
 mod finding;
@@ -73,7 +74,8 @@ pub fn check(
     let mut findings = Findings::default();
     let mut report = CheckReport::default();
     small::check(file_system, config, &mut findings, &mut report)?;
-    let topics = small::topics(file_system, config);
+    // What cannot be read of the table is a finding of its own.
+    let topics = topic_table::topics(file_system, &config.root_dir).ok().flatten();
     let mut queues = queues::Queues::load(file_system, config, &mut findings)?;
     let mut index = index::IndexCheck::load(file_system, config, &mut findings, &mut report)?;
     log::check(file_system, config, &mut findings, &mut report, &mut queues, &mut index)?;

@@ -36,6 +36,7 @@ mod rewrite;
 pub mod small_file;
 mod store;
 mod time_search;
+mod topic_table;
 mod writability;
 
 pub use append::{AppendBatch, AppendOutcome, AppendResult};

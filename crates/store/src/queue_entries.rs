@@ -1,12 +1,12 @@
 //! Entries of a ConsumeQueue as they are, for people who look for what is wrong.
 
-use crate::consume_queue::{ConsumeQueue, ExtReader, ExtUnit, Unit, units};
+use crate::consume_queue::{ConsumeQueue, ExtReader, ExtUnit, Unit};
 use crate::error::StoreError;
 
 /// An entry with what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
-    /// Its place in the queue.
+    /// Queue offset of its first message; in a batch queue it can have several.
     pub queue_offset: i64,
     /// The entry itself.
     pub unit: Unit,
@@ -61,13 +61,14 @@ pub(crate) fn queue_entries(
     }
     let mut bytes = Vec::new();
     let mut reader = ExtReader::default();
-    queue.read(from, count_max, &mut bytes)?;
-    for (index, unit) in units(&bytes).enumerate() {
+    let first_index = queue.read(from, count_max, &mut bytes)?;
+    for entry in queue.format().entries(&bytes, first_index) {
+        let unit = entry.unit;
         let ext = match queue.ext() {
             Some(ext) => reader.unit(ext, unit.tags_code)?.map(OwnedExtUnit::from),
             None => None,
         };
-        entries.push(QueueEntry { queue_offset: from + index as i64, unit, ext });
+        entries.push(QueueEntry { queue_offset: entry.queue_offset, unit, ext });
     }
     Ok(entries)
 }

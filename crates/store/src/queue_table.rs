@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
-use crate::consume_queue::{ConsumeQueue, QueueFiles};
+use crate::consume_queue::{ConsumeQueue, QueueFiles, QueueFormat};
 use crate::directory::make_directory;
 use crate::error::StoreError;
+use crate::file_system::FileSystem;
 
 /// Queues of one topic.
 type TopicQueues = HashMap<i32, Arc<ConsumeQueue>>;
@@ -33,7 +34,9 @@ pub(crate) const TOPIC_BYTES_MAX: usize = 255;
 /// The table.
 #[derive(Debug)]
 pub(crate) struct QueueTable {
-    files: Arc<QueueFiles>,
+    file_system: Arc<dyn FileSystem>,
+    /// Simple queues, then batch queues.
+    files: [Arc<QueueFiles>; 2],
     topics: RwLock<HashMap<Arc<str>, TopicQueues>>,
     /// Number of the next queue that is made.
     next_number: AtomicU64,
@@ -42,9 +45,11 @@ pub(crate) struct QueueTable {
 }
 
 impl QueueTable {
-    pub(crate) fn new(files: QueueFiles) -> QueueTable {
+    /// Without queues. `simple` and `batch` say where those of each format are.
+    pub(crate) fn new(simple: QueueFiles, batch: QueueFiles) -> QueueTable {
         QueueTable {
-            files: Arc::new(files),
+            file_system: Arc::clone(&simple.file_system),
+            files: [Arc::new(simple), Arc::new(batch)],
             topics: RwLock::default(),
             next_number: AtomicU64::new(0),
             unwritten: Mutex::default(),
@@ -56,8 +61,21 @@ impl QueueTable {
         self.topics.read().get(topic)?.get(&queue_id).cloned()
     }
 
-    /// The queue, made if it does not exist.
-    pub(crate) fn find_or_make(&self, topic: &str, queue_id: i32) -> Arc<ConsumeQueue> {
+    fn files_of(&self, format: QueueFormat) -> &Arc<QueueFiles> {
+        let [simple, batch] = &self.files;
+        match format {
+            QueueFormat::Simple => simple,
+            QueueFormat::Batch => batch,
+        }
+    }
+
+    /// The queue, made with this format if it does not exist. One that does may have the other.
+    pub(crate) fn find_or_make(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        format: QueueFormat,
+    ) -> Arc<ConsumeQueue> {
         if let Some(queue) = self.find(topic, queue_id) {
             return queue;
         }
@@ -67,10 +85,9 @@ impl QueueTable {
             None => Arc::from(topic),
         };
         let queues = topics.entry(Arc::clone(&name)).or_default();
-        let queue = queues.entry(queue_id).or_insert_with(|| {
-            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-            Arc::new(ConsumeQueue::new(name, queue_id, number, Arc::clone(&self.files)))
-        });
+        let queue = queues
+            .entry(queue_id)
+            .or_insert_with(|| self.make(name, queue_id, self.files_of(format)));
         Arc::clone(queue)
     }
 
@@ -131,8 +148,9 @@ impl QueueTable {
         for root in self.roots() {
             if self.remove_directory(&root.join(topic))? {
                 found = true;
-                let file_system = &self.files.file_system;
-                file_system.sync_directory(root).map_err(StoreError::io("sync directory", root))?;
+                self.file_system
+                    .sync_directory(root)
+                    .map_err(StoreError::io("sync directory", root))?;
             }
         }
         Ok(found)
@@ -140,18 +158,18 @@ impl QueueTable {
 
     /// The directories that hold queues by topic.
     fn roots(&self) -> impl Iterator<Item = &PathBuf> {
-        let ext = self.files.ext.as_ref().map(|ext| &ext.directory);
-        std::iter::once(&self.files.directory).chain(ext)
+        let ext = self.files.iter().filter_map(|files| files.ext.as_ref());
+        self.files.iter().map(|files| &files.directory).chain(ext.map(|ext| &ext.directory))
     }
 
-    /// The directory of all queues.
+    /// The directory of simple queues.
     pub(crate) fn directory(&self) -> &Path {
-        &self.files.directory
+        &self.files_of(QueueFormat::Simple).directory
     }
 
     /// Removes a directory with all it holds. False if it was not there.
     fn remove_directory(&self, directory: &Path) -> Result<bool, StoreError> {
-        match self.files.file_system.remove_directory(directory) {
+        match self.file_system.remove_directory(directory) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(StoreError::io("remove directory", directory)(error)),
@@ -224,12 +242,14 @@ impl QueueTable {
             }
         }
         if !removed.is_empty() {
-            let directory = self.files.topic_directory(topic);
-            match self.files.file_system.sync_directory(&directory) {
-                Ok(()) => {}
-                // None of its queues was written yet.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(StoreError::io("sync directory", &directory)(error)),
+            for files in &self.files {
+                let directory = files.topic_directory(topic);
+                match self.file_system.sync_directory(&directory) {
+                    Ok(()) => {}
+                    // None of its queues was written yet.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(StoreError::io("sync directory", &directory)(error)),
+                }
             }
         }
         Ok(removed.len())
@@ -239,8 +259,20 @@ impl QueueTable {
     /// that have a directory but no entry. `clean` says whether the last run ended cleanly.
     pub(crate) fn load(&self, clean: bool) -> Result<LoadedTable, StoreError> {
         let mut loaded = LoadedTable::default();
-        let file_system = &self.files.file_system;
-        let root = &self.files.directory;
+        for files in &self.files {
+            self.load_format(files, clean, &mut loaded)?;
+        }
+        Ok(loaded)
+    }
+
+    fn load_format(
+        &self,
+        files: &Arc<QueueFiles>,
+        clean: bool,
+        loaded: &mut LoadedTable,
+    ) -> Result<(), StoreError> {
+        let file_system = &self.file_system;
+        let root = &files.directory;
         make_directory(&**file_system, root)?;
         for topic in file_system.list(root).map_err(StoreError::io("list", root))? {
             let directory = root.join(&topic.name);
@@ -253,21 +285,77 @@ impl QueueTable {
                 continue;
             }
             for queue in file_system.list(&directory).map_err(StoreError::io("list", &directory))? {
+                let path = directory.join(&queue.name);
                 let id = queue.name.parse::<i32>().ok();
                 let Some(queue_id) =
                     id.filter(|id| *id >= 0 && id.to_string() == queue.name && queue.is_directory)
                 else {
-                    loaded.foreign.push(directory.join(&queue.name));
+                    loaded.foreign.push(path);
                     continue;
                 };
-                let queue = self.find_or_make(&topic.name, queue_id);
+                let made = self.find(&topic.name, queue_id);
+                let queue = match &made {
+                    Some(other) => self.make(Arc::clone(other.topic()), queue_id, files),
+                    None => self.find_or_make(&topic.name, queue_id, files.format),
+                };
                 loaded.foreign.extend(queue.load(clean)?.foreign);
+                if let Some(other) = made {
+                    self.settle(&other, &queue)?;
+                    loaded.empty.retain(|empty| !Arc::ptr_eq(empty, &other));
+                }
+                let Some(queue) = self.find(&topic.name, queue_id) else { continue };
                 if queue.max_offset() == 0 || (!clean && queue.is_bare()) {
                     loaded.empty.push(queue);
                 }
             }
         }
-        Ok(loaded)
+        Ok(())
+    }
+
+    /// Lets the newer of two queues with one name stay. They are of both formats: the topic was
+    /// deleted and made again with the other one, and a crash kept files of the first.
+    fn settle(&self, one: &ConsumeQueue, other: &Arc<ConsumeQueue>) -> Result<(), StoreError> {
+        let other_stays = other.max_physical() > one.max_physical();
+        let leftover = if other_stays { one } else { other };
+        tracing::warn!(
+            topic = &**leftover.topic(),
+            queue_id = leftover.queue_id(),
+            format = ?leftover.format(),
+            "queue is there in both formats, its files in the older one are removed"
+        );
+        leftover.clear()?;
+        leftover.remove_empty_directory()?;
+        if other_stays {
+            self.put(Arc::clone(other));
+        }
+        Ok(())
+    }
+
+    /// Puts a queue without entries of this format in the place of one of the other, which has none
+    /// either.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn remake(
+        &self,
+        queue: &ConsumeQueue,
+        format: QueueFormat,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        queue.remove_empty_directory()?;
+        let name = Arc::clone(queue.topic());
+        let made = self.make(name, queue.queue_id(), self.files_of(format));
+        self.put(Arc::clone(&made));
+        Ok(made)
+    }
+
+    fn make(&self, topic: Arc<str>, queue_id: i32, files: &Arc<QueueFiles>) -> Arc<ConsumeQueue> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        Arc::new(ConsumeQueue::new(topic, queue_id, number, Arc::clone(files)))
+    }
+
+    fn put(&self, queue: Arc<ConsumeQueue>) {
+        let mut topics = self.topics.write();
+        topics.entry(Arc::clone(queue.topic())).or_default().insert(queue.queue_id(), queue);
     }
 }
 
@@ -287,12 +375,14 @@ mod tests {
     use crate::file_system::RealFileSystem;
 
     fn table(directory: &Path) -> QueueTable {
-        QueueTable::new(QueueFiles {
+        let [simple, batch] = QueueFormat::ALL.map(|format| QueueFiles {
             file_system: Arc::new(RealFileSystem),
-            directory: directory.join("consumequeue"),
-            file_bytes: 160,
+            format,
+            directory: directory.join(format.directory_name()),
+            file_bytes: 8 * format.unit_bytes() as u64,
             ext: None,
-        })
+        });
+        QueueTable::new(simple, batch)
     }
 
     #[test]
@@ -318,7 +408,7 @@ mod tests {
     fn a_removed_topic_takes_its_files_along() {
         let directory = tempfile::tempdir().unwrap();
         let table = table(directory.path());
-        let queue = table.find_or_make("A", 0);
+        let queue = table.find_or_make("A", 0, QueueFormat::Simple);
         queue.push(0, Unit { physical_offset: 0, size: 10, tags_code: 0 });
         queue.write_tail().unwrap();
         assert!(directory.path().join("consumequeue/A/0").exists());
@@ -330,7 +420,7 @@ mod tests {
         queue.write_tail().unwrap();
         queue.sync().unwrap();
         assert!(!directory.path().join("consumequeue/A").exists(), "it does not come back");
-        assert_eq!(table.find_or_make("A", 0).max_offset(), 0);
+        assert_eq!(table.find_or_make("A", 0, QueueFormat::Batch).max_offset(), 0);
     }
 
     #[test]

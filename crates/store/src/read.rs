@@ -8,7 +8,7 @@ use rocketmq_protocol::message::record::place;
 
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
-use crate::consume_queue::{ConsumeQueue, ExtReader, ExtUnit, UNIT_BYTES, Unit, is_address, units};
+use crate::consume_queue::{ConsumeQueue, ExtReader, ExtUnit, Unit, is_address};
 use crate::dispatch::Dispatch;
 use crate::error::StoreError;
 use crate::mapped_file_queue::MappedFile;
@@ -106,7 +106,7 @@ pub struct GetResult {
     pub max_offset: i64,
     /// The records, back to back; neighbours in the log share one slice.
     pub messages: Vec<Bytes>,
-    /// How many records there are in `messages`.
+    /// How many messages there are in `messages`; one record can be a batch of them.
     pub message_count: usize,
     /// Their bytes.
     pub bytes: usize,
@@ -184,9 +184,11 @@ pub(crate) fn get_messages(
 
     let count_max = limits.count_max.max(1);
     let bytes_max = limits.bytes_max.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
-    let window = (config.filter_bytes_max / UNIT_BYTES).max(count_max) as i64;
-    // One read stays within one file of the queue.
-    let end = max.min(queue.next_file_start(from)).min(from.saturating_add(window));
+    let format = queue.format();
+    // Entries that are looked at.
+    let mut left = (config.filter_bytes_max / format.unit_bytes()).max(count_max);
+    let window = left;
+    let end = max.min(queue.read_end(from));
     let log_end = log.written().0;
 
     let mut result = GetResult::empty(GetStatus::NoMatchedMessage, from, min, max);
@@ -196,20 +198,22 @@ pub(crate) fn get_messages(
     let mut newest_read = 0;
     let mut buffer = Vec::new();
     let mut ext_reader = ExtReader::default();
-    let mut chunk = count_max.min(window as usize);
-    'read: while result.next_begin_offset < end {
-        let count = chunk.min((end - result.next_begin_offset) as usize);
-        queue.read(result.next_begin_offset, count, &mut buffer)?;
+    let mut chunk = count_max;
+    'read: while left > 0 && result.next_begin_offset < end {
+        // An entry stands for one message at least.
+        let count = chunk.min(left).min((end - result.next_begin_offset) as usize);
+        let index = queue.read(result.next_begin_offset, count, &mut buffer)?;
         if buffer.is_empty() {
             if result.message_count == 0 {
                 result.status = GetStatus::OffsetFoundNull;
-                result.next_begin_offset = queue.next_file_start(result.next_begin_offset);
+                result.next_begin_offset = queue.behind_missing_file(result.next_begin_offset);
             }
             break;
         }
         // When a filter passes little, look at more at a time.
-        chunk = window as usize;
-        for unit in units(&buffer) {
+        chunk = window;
+        for entry in format.entries(&buffer, index) {
+            let unit = entry.unit;
             let size = usize::try_from(unit.size).unwrap_or(0);
             let hot = log_end - unit.physical_offset <= hot_bytes;
             if result.message_count > 0 {
@@ -218,18 +222,22 @@ pub(crate) fn get_messages(
                 } else {
                     (config.transfer_bytes_max_on_disk, config.transfer_count_max_on_disk)
                 };
-                if result.message_count >= count_max.min(count)
+                if result.message_count + entry.count.max(1) as usize > count_max
+                    || result.message_count >= count
                     || result.bytes + size > bytes_max.min(bytes)
                 {
                     break 'read;
                 }
             }
-            result.next_begin_offset += 1;
+            left -= 1;
+            result.next_begin_offset = entry.next_offset();
             if unit.is_filler() || unit.physical_offset < skip_to {
                 continue;
             }
             newest_read = unit.physical_offset;
-            if !matches_entry(&mut ext_reader, queue, (log, config), unit, filter)? {
+            if format.tags_code(unit.tags_code).is_some()
+                && !matches_entry(&mut ext_reader, queue, (log, config), unit, filter)?
+            {
                 continue;
             }
             // A negative offset is no place in the log.
@@ -264,7 +272,7 @@ pub(crate) fn get_messages(
             }
             skip_to = i64::MIN;
             result.status = GetStatus::Found;
-            result.message_count += 1;
+            result.message_count += entry.count.max(1) as usize;
             result.bytes += size;
         }
     }
@@ -293,7 +301,7 @@ fn matches_entry(
         return Ok(filter.matches_ext(&ext_unit));
     }
     let tags_code = log.with_record(unit.physical_offset, |record| {
-        Dispatch::of_record(record, &config.delay_levels_ms).unit.tags_code
+        Dispatch::of_record(record, &config.delay_levels_ms).entry.unit.tags_code
     });
     // Without a record the read finds out itself that there is none.
     Ok(tags_code.is_none_or(|tags_code| filter.matches_tags_code(tags_code)))

@@ -13,12 +13,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashSet;
 use rocketmq_protocol::message::record::{self, LogItem, MessageRecord};
 
 use crate::checkpoint::Checkpoint;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
-use crate::consume_queue::{ConsumeQueue, Pushed};
+use crate::consume_queue::{ConsumeQueue, Pushed, QueueFormat};
 use crate::deleted_topics::DeletedTopics;
 use crate::dispatch::{Dispatch, Dispatcher};
 use crate::error::StoreError;
@@ -60,7 +61,9 @@ pub struct RecoveryReport {
     pub queues_rebuilt: usize,
     /// Entries that were added to queues, rebuilding apart.
     pub entries_added: u64,
-    /// Records that could not be put into a queue: their topic or queue number leads nowhere.
+    /// Records that could not be put into a queue: their topic or queue number leads nowhere, they
+    /// are inner batches that do not say what they hold, or the queue is one of batches and they
+    /// are none, or the other way round.
     pub records_without_queue: u64,
     /// Files and directories that are not the store's; they were left alone.
     pub foreign: Vec<PathBuf>,
@@ -125,6 +128,8 @@ pub(crate) struct Recovery<'a> {
     pub(crate) dispatcher: &'a Dispatcher,
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) deleted_topics: &'a DeletedTopics,
+    /// Topics of batch queues: what is no batch has no entry there.
+    pub(crate) batch_topics: &'a HashSet<String>,
     pub(crate) index: Option<&'a Index>,
 }
 
@@ -273,14 +278,18 @@ impl Recovery<'_> {
             file.publish(file.end_offset());
         }
         for queue in self.table.snapshot() {
-            queue.cut_last_while(|queue_offset, unit| {
+            queue.cut_last_while(|entry| {
+                let unit = entry.unit;
                 if unit.is_filler() {
                     return false;
                 }
                 let said = self.log.with_record(unit.physical_offset, |record| {
+                    let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
                     record.topic == &**queue.topic()
                         && record.queue_id == queue.queue_id()
-                        && record.queue_offset == queue_offset
+                        && dispatch.format() == queue.format()
+                        && dispatch.entry.queue_offset == entry.queue_offset
+                        && dispatch.entry.count == entry.count
                         && record.size == unit.size as usize
                 });
                 // An entry whose file has expired cannot be denied.
@@ -350,7 +359,9 @@ impl Recovery<'_> {
         report: &mut RecoveryReport,
         incomplete: &mut Incomplete,
     ) -> Result<(), StoreError> {
-        let Some((queue, dispatch)) = self.destination(record, report) else { return Ok(()) };
+        let Some((queue, dispatch)) = self.destination(record, report, incomplete)? else {
+            return Ok(());
+        };
         match self.dispatcher.dispatch(&queue, &dispatch)? {
             Some(Pushed::Gap { .. }) => {
                 incomplete.insert(queue.number, queue);
@@ -359,7 +370,8 @@ impl Recovery<'_> {
                 report.entries_added += 1;
                 // A queue that was empty and does not begin with its first message may be one
                 // whose files are gone.
-                if dispatch.queue_offset > 0 && queue.min_offset() == dispatch.queue_offset {
+                let queue_offset = dispatch.entry.queue_offset;
+                if queue_offset > 0 && queue.min_offset() == queue_offset {
                     incomplete.insert(queue.number, queue);
                 }
             }
@@ -367,6 +379,7 @@ impl Recovery<'_> {
             Some(Pushed::Known) if !report.clean && !queue.ext_agrees(&dispatch)? => {
                 incomplete.insert(queue.number, queue);
             }
+            Some(Pushed::OtherFormat) => report.records_without_queue += 1,
             Some(Pushed::Known) | None => {}
         }
         Ok(())
@@ -376,19 +389,54 @@ impl Recovery<'_> {
         &self,
         record: &MessageRecord<'r>,
         report: &mut RecoveryReport,
-    ) -> Option<(Arc<ConsumeQueue>, Dispatch<'r>)> {
+        incomplete: &mut Incomplete,
+    ) -> Result<Option<(Arc<ConsumeQueue>, Dispatch<'r>)>, StoreError> {
         let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
         if record::sys_flag::is_outside_queues(dispatch.sys_flag) {
-            return None;
+            return Ok(None);
         }
         if self.deleted_topics.holds(record.topic, record.physical_offset) {
-            return None;
+            return Ok(None);
         }
-        if record.queue_id < 0 || !queue_table::is_directory_name(record.topic) {
+        let (topic, queue_id) = (record.topic, record.queue_id);
+        let has_none = queue_id < 0
+            || !queue_table::is_directory_name(topic)
+            || !dispatch.has_entry()
+            || (self.is_stray(topic, &dispatch) && self.table.find(topic, queue_id).is_none());
+        if has_none {
             report.records_without_queue += 1;
-            return None;
+            return Ok(None);
         }
-        Some((self.table.find_or_make(record.topic, record.queue_id), dispatch))
+        let queue = self.table.find_or_make(topic, queue_id, dispatch.format());
+        let queue = self.with_format_of(&dispatch, queue, incomplete)?;
+        Ok(Some((queue, dispatch)))
+    }
+
+    /// Whether a record is a single message that a Java broker took for a topic of batch queues.
+    fn is_stray(&self, topic: &str, dispatch: &Dispatch<'_>) -> bool {
+        dispatch.format() == QueueFormat::Simple && self.batch_topics.contains(topic)
+    }
+
+    /// The record's queue, made anew with the record's format if it has no entries: a directory
+    /// alone may be what is left of a topic that was deleted and made again.
+    fn with_format_of(
+        &self,
+        dispatch: &Dispatch<'_>,
+        queue: Arc<ConsumeQueue>,
+        incomplete: &mut Incomplete,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        let format = dispatch.format();
+        let stays = queue.format() == format
+            || queue.max_offset() > 0
+            || self.is_stray(queue.topic(), dispatch);
+        if stays {
+            return Ok(queue);
+        }
+        let made = self.table.remake(&queue, format)?;
+        if incomplete.remove(&queue.number).is_some() {
+            incomplete.insert(made.number, Arc::clone(&made));
+        }
+        Ok(made)
     }
 
     /// Ends the log: wipes the rest of its last file and removes files behind it.
@@ -444,7 +492,7 @@ impl Recovery<'_> {
     fn rebuild(
         &self,
         files: &[Arc<MappedFile>],
-        incomplete: Incomplete,
+        mut incomplete: Incomplete,
         end: u64,
         report: &mut RecoveryReport,
     ) -> Result<(), StoreError> {
@@ -477,6 +525,10 @@ impl Recovery<'_> {
                     continue;
                 };
                 let dispatch = Dispatch::of_record(&record, &self.config.delay_levels_ms);
+                if !dispatch.has_entry() {
+                    continue;
+                }
+                let queue = self.with_format_of(&dispatch, queue, &mut incomplete)?;
                 if let Some(Pushed::Gap { expected }) =
                     self.dispatcher.dispatch(&queue, &dispatch)?
                 {
@@ -485,10 +537,10 @@ impl Recovery<'_> {
                         topic = record.topic,
                         queue_id = record.queue_id,
                         expected,
-                        found = dispatch.queue_offset,
+                        found = dispatch.entry.queue_offset,
                         "log lacks messages of a queue"
                     );
-                    if queue.fill_gap(dispatch.queue_offset) {
+                    if queue.fill_gap(dispatch.entry.queue_offset) {
                         self.dispatcher.dispatch(&queue, &dispatch)?;
                     } else {
                         report.records_without_queue += 1;

@@ -20,10 +20,10 @@ use crate::clock::{Clock, SystemClock};
 use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
-use crate::consume_queue::{ExtFiles, FilterBitMap, QueueFiles, Unit};
+use crate::consume_queue::{ExtFiles, FilterBitMap, QueueFiles, QueueFormat, QueueUnit, Unit};
 use crate::deleted_topics::DeletedTopics;
 use crate::directory::make_directory;
-use crate::dispatch::{Arrival, ArrivalListener, Dispatch, Dispatcher};
+use crate::dispatch::{ArrivalListener, Dispatch, Dispatcher};
 use crate::error::{AppendError, Refusal, StoreError};
 use crate::file_system::{FileSystem, RealFileSystem};
 use crate::file_watch::Look;
@@ -39,6 +39,7 @@ use crate::read::{self, GetLimits, GetResult, QueueFilter};
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::retention::Retention;
 use crate::time_search::{self, Boundary};
+use crate::topic_table;
 use crate::writability::Writability;
 
 /// What the store takes from outside.
@@ -127,12 +128,17 @@ impl Store {
         report.foreign.extend(loaded.foreign);
         report.removed_empty.extend(loaded.removed_empty);
         report.let_go.extend(loaded.let_go);
-        let table = Arc::new(QueueTable::new(QueueFiles {
+        let queue_files = |format: QueueFormat, ext| QueueFiles {
             file_system: Arc::clone(&environment.file_system),
-            directory: config.root_dir.join("consumequeue"),
-            file_bytes: config.consume_queue_file_bytes,
-            ext: ExtFiles::of(&config, &environment)?,
-        }));
+            format,
+            directory: config.root_dir.join(format.directory_name()),
+            file_bytes: config.queue_file_bytes(format),
+            ext,
+        };
+        let table = Arc::new(QueueTable::new(
+            queue_files(QueueFormat::Simple, ExtFiles::of(&config, &environment)?),
+            queue_files(QueueFormat::Batch, None),
+        ));
         // From here on the directory changes: a crash must not be taken for a clean end.
         let distrust = abort.is_distrusted(file_system)?;
         abort.create(file_system, distrust)?;
@@ -161,6 +167,7 @@ impl Store {
             dispatcher: &dispatcher,
             checkpoint: &checkpoint,
             deleted_topics: &deleted_topics,
+            batch_topics: &topic_table::batch_topics(file_system, &config.root_dir)?,
             index: index.as_ref(),
         };
         // Any failure may have been one of a sync.
@@ -259,8 +266,9 @@ impl Store {
         if batch.is_empty() {
             return Ok(());
         }
-        let find = |topic: &str, queue_id| self.parts.table.find_or_make(topic, queue_id);
-        batch.resolve_queues(find, |_| true);
+        let find =
+            |topic: &str, queue_id, format| self.parts.table.find_or_make(topic, queue_id, format);
+        batch.resolve_queues(find, |_| true)?;
 
         let mut appender = self.parts.log.lock();
         // Whoever shuts down takes the lock after refusing appends.
@@ -268,7 +276,7 @@ impl Store {
         // A topic deleted since the queues were found has new ones.
         batch.resolve_queues(find, |entry| {
             entry.queue.as_ref().is_some_and(|queue| queue.is_removed())
-        });
+        })?;
         let now_ms = self.parts.environment.clock.now_ms();
         let result = self.parts.log.append(&mut appender, batch, now_ms, &self.parts.writability);
         let uncommitted_bytes = self.parts.log.uncommitted_bytes(&appender);
@@ -292,14 +300,17 @@ impl Store {
                 .resolve(placed.store_timestamp_ms, &self.parts.config.delay_levels_ms);
             let dispatch = Dispatch {
                 sys_flag: entry.sys_flag,
-                queue_offset: placed.queue_offset,
                 store_timestamp_ms: placed.store_timestamp_ms,
                 properties: &buffer[entry.properties.clone()],
-                // A record's size fits its 32-bit word.
-                unit: Unit {
-                    physical_offset: placed.physical_offset,
-                    size: placed.bytes as i32,
-                    tags_code,
+                entry: QueueUnit {
+                    queue_offset: placed.queue_offset,
+                    count: entry.count,
+                    // A record's size fits its 32-bit word.
+                    unit: Unit {
+                        physical_offset: placed.physical_offset,
+                        size: placed.bytes as i32,
+                        tags_code,
+                    },
                 },
             };
             if let Err(error) = self.parts.dispatcher.dispatch(&queue, &dispatch) {
@@ -308,13 +319,7 @@ impl Store {
                     .writability
                     .set_consume_queue(Some(Refusal::ConsumeQueue(error.to_string())));
             }
-            arrivals.push(Arrival {
-                topic: Arc::clone(queue.topic()),
-                queue_id: entry.queue_id,
-                max_queue_offset: placed.queue_offset + 1,
-                tags_code,
-                store_timestamp_ms: placed.store_timestamp_ms,
-            });
+            arrivals.push(dispatch.arrival(&queue));
         }
         // Also without a message: the blank at the end of a file may have been written.
         self.parts.dispatcher.publish(&turn, written);
@@ -380,7 +385,7 @@ impl Store {
         queue_offset: i64,
     ) -> Result<Option<i64>, StoreError> {
         let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(None) };
-        let unit = queue.unit(queue_offset)?;
+        let unit = queue.entry(queue_offset)?.map(|entry| entry.unit);
         Ok(unit.filter(|unit| !unit.is_filler()).map(|unit| unit.physical_offset))
     }
 
@@ -502,8 +507,10 @@ impl Store {
         let Some(queue) = self.parts.table.find(record.topic, record.queue_id) else {
             return false;
         };
-        match queue.unit(record.queue_offset) {
-            Ok(unit) => unit.is_some_and(|unit| unit.physical_offset == record.physical_offset),
+        match queue.entry(record.queue_offset) {
+            Ok(entry) => {
+                entry.is_some_and(|entry| entry.unit.physical_offset == record.physical_offset)
+            }
             // A queue file that cannot be read denies nothing.
             Err(_) => true,
         }

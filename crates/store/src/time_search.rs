@@ -28,28 +28,18 @@ pub(crate) fn queue_offset_by_time(
     timestamp_ms: i64,
     boundary: Boundary,
 ) -> Result<i64, StoreError> {
-    let min = queue.min_offset();
-    let max = queue.max_offset();
     // The first offset whose message is younger (upper) or not older (lower). A record that is
     // gone counts as older than all.
-    let (mut low, mut high) = (min, max);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let unit = queue.unit(middle)?;
-        let stored = unit.and_then(|unit| log.store_timestamp_ms(unit.physical_offset));
-        let in_front = match (stored, boundary) {
+    let first = queue.first_offset_behind(|entry| {
+        let stored = log.store_timestamp_ms(entry.unit.physical_offset);
+        match (stored, boundary) {
             (None, _) => true,
             (Some(stored), Boundary::Lower) => stored < timestamp_ms,
             (Some(stored), Boundary::Upper) => stored <= timestamp_ms,
-        };
-        if in_front {
-            low = middle + 1;
-        } else {
-            high = middle;
         }
-    }
+    })?;
     Ok(match boundary {
-        Boundary::Lower => low,
-        Boundary::Upper => (low - 1).max(min),
+        Boundary::Lower => first,
+        Boundary::Upper => (first - 1).max(queue.min_offset()),
     })
 }

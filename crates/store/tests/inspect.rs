@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use common::faulty::Faulty;
 use common::{append, bodies, message, open, small_config};
 use rocketmq_protocol::message::record::{MessageRecord, NewMessage};
+use rocketmq_store::consume_queue::QueueFormat;
 use rocketmq_store::index::file::Layout;
 use rocketmq_store::inspect::dump::{self, LogPlaceItem};
 use rocketmq_store::inspect::{
@@ -273,7 +274,8 @@ fn queues_that_disagree_are_found_in_both_directions_and_rebuilt() {
             _ => fs::File::options().write(true).open(&file).unwrap().set_len(159).unwrap(),
         }
         let report = check(root);
-        let expected = [QueueName { topic: "A".to_owned(), queue_id: 1 }];
+        let (topic, format) = ("A".to_owned(), QueueFormat::Simple);
+        let expected = [QueueName { topic, queue_id: 1, format }];
         assert_eq!(report.rebuild, expected, "{accident}: {:#?}", report.findings);
         assert!(report.cut.is_none(), "{accident}");
         if accident == "wrong tag" {

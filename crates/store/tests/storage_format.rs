@@ -9,7 +9,7 @@ use rocketmq_protocol::message::record::{self, place as record_place, sys_flag};
 use rocketmq_protocol::message::{id, properties};
 use rocketmq_store::StoreConfig;
 use rocketmq_store::checkpoint::{self, place as checkpoint_place};
-use rocketmq_store::consume_queue::{self, ext_place, place as unit_place};
+use rocketmq_store::consume_queue::{self, batch_place, ext_place, place as unit_place};
 use rocketmq_store::index::file::{self as index, Layout, entry_place, header_place};
 
 fn page() -> String {
@@ -125,6 +125,30 @@ fn the_queue_entry() {
 }
 
 #[test]
+fn the_batch_queue_entry() {
+    let expected = rows(&[
+        ("PHYSICALOFFSET", batch_place::PHYSICAL_OFFSET, 8),
+        ("SIZE", batch_place::SIZE, 4),
+        ("TAGSCODE", batch_place::TAGS_CODE, 8),
+        ("STORETIME", batch_place::STORE_TIME, 8),
+        ("MSGBASEOFFSET", batch_place::MSG_BASE_OFFSET, 8),
+        ("BATCHSIZE", batch_place::BATCH_SIZE, 2),
+        ("COMPACTEDOFFSET", batch_place::COMPACTED_OFFSET, 4),
+        ("RESERVED", batch_place::RESERVED, 4),
+    ]);
+    let page = page();
+    assert_eq!(table(&page, "BatchConsumeQueue entry"), expected);
+    assert_eq!(consume_queue::BATCH_UNIT_BYTES, batch_place::RESERVED + 4);
+    assert_eq!(consume_queue::NOT_COMPACTED, -1);
+    for text in [
+        format!("n lies at byte n × {} of the queue", consume_queue::BATCH_UNIT_BYTES),
+        format!("(1 to {})", consume_queue::INNER_BATCH_MAX),
+    ] {
+        assert!(page.contains(&text), "the page lacks {text}");
+    }
+}
+
+#[test]
 fn the_index_file() {
     let expected = rows(&[
         ("beginTimestamp", header_place::BEGIN_TIMESTAMP, 8),
@@ -197,5 +221,6 @@ fn the_file_sizes() {
     let config = StoreConfig::new("/x");
     assert_eq!(config.commit_log_file_bytes, 1 << 30);
     assert_eq!(config.consume_queue_file_bytes, 6_000_000);
+    assert_eq!(config.batch_consume_queue_file_bytes, 13_800_000);
     assert_eq!(config.consume_queue_ext_file_bytes, 50_331_648);
 }

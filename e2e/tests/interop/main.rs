@@ -4,6 +4,7 @@
 //! `ROCKETMQ_E2E_PEER=java` runs the same tests against Apache's broker.
 
 mod bad_input;
+mod batch_queues;
 mod clients;
 mod delays;
 mod disk;

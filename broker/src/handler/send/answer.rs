@@ -32,6 +32,8 @@ pub(super) struct PendingSend {
     pub(super) messages: Range<usize>,
     /// Its unique key in the batch's text; empty if it has none.
     pub(super) unique_key: Range<usize>,
+    /// Whether its messages are one record.
+    pub(super) is_inner_batch: bool,
     /// Whether the producer waits for the flush (property WAIT is not `false`).
     pub(super) waits: bool,
 }
@@ -91,6 +93,7 @@ impl Answers {
                 msg_id: Cow::Borrowed(&msg_id),
                 queue_id: send.queue_id,
                 queue_offset: stored.first().map_or(0, |place| place.queue_offset),
+                batch_uniq_id: send.is_inner_batch.then_some(Cow::Borrowed(unique_key)),
                 transaction_id: (!unique_key.is_empty()).then_some(Cow::Borrowed(unique_key)),
                 msg_region: Some(Cow::Borrowed(&config.region_id)),
                 trace_on: Some(config.trace_on),

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use rocketmq_protocol::body::topic::TopicConfig;
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::header::send::SendMessageRequest;
+use rocketmq_protocol::message::batch;
 use rocketmq_protocol::message::properties::{self, name};
+use rocketmq_protocol::message::record::sys_flag;
 use rocketmq_protocol::names;
 use rocketmq_remoting::Connection;
 use rocketmq_store::MessageError;
@@ -46,6 +48,8 @@ pub(super) struct Said<'a> {
     /// It holds a property that the broker itself sets, so it cannot be stored as it is.
     pub(super) needs_rewrite: bool,
     pub(super) has_sharding_key: bool,
+    /// It says how many messages an inner batch has.
+    pub(super) has_inner_num: bool,
 }
 
 impl<'a> Said<'a> {
@@ -61,6 +65,7 @@ impl<'a> Said<'a> {
                 name::TRAN_MSG => said.is_transaction = value.eq_ignore_ascii_case("true"),
                 name::WAIT => said.does_not_wait = value.eq_ignore_ascii_case("false"),
                 name::SHARDING_KEY => said.has_sharding_key = true,
+                name::INNER_NUM => said.has_inner_num = true,
                 name::MSG_REGION | name::TRACE_ON | name::CLUSTER | name::POP_CK => {
                     said.needs_rewrite = true;
                 }
@@ -134,12 +139,7 @@ pub(super) fn check(
         let remark = format!("the broker[{}] sending message is forbidden", config.broker_ip1);
         return Err(Refusal::new(ResponseCode::NO_PERMISSION, remark));
     }
-    if topic.attributes.get(attributes::QUEUE_TYPE).is_some_and(|kind| kind == attributes::BATCH_CQ)
-    {
-        // In a queue of the other kind its messages would get offsets that a batch took.
-        let what = format!("messages to topic {topic_name} of queue.type BatchCQ");
-        return Err(unsupported(&what, "make a topic without that attribute"));
-    }
+    check_queue_type(&topic, request)?;
     let queues = topic.write_queue_nums.max(topic.read_queue_nums);
     if request.queue_id >= queues {
         let remark = format!(
@@ -158,6 +158,44 @@ pub(super) fn check(
     }
     let queue_id = rand::random_range(0..topic.write_queue_nums);
     Ok((topic, queue_id))
+}
+
+/// Refuses what does not go together with the topic's kind of queues.
+fn check_queue_type(topic: &TopicConfig, request: &SendMessageRequest<'_>) -> Result<(), Refusal> {
+    let is_batch = request.batch == Some(true);
+    if !attributes::has_batch_queues(&topic.attributes) {
+        // `HookUtils.checkInnerBatch`.
+        return match request.sys_flag & sys_flag::INNER_BATCH {
+            0 => Ok(()),
+            _ => {
+                let remark = format!(
+                    "the message is an inner batch (sysFlag 0x80), topic {} has no batch queues \
+                     (queue.type=BatchCQ)",
+                    topic.topic_name
+                );
+                Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark))
+            }
+        };
+    }
+    if is_batch {
+        return Ok(());
+    }
+    // The Java broker takes it, but it gets no entry in the queue.
+    let remark = format!(
+        "topic {} has batch queues (queue.type=BatchCQ), in which no consumer would see a single \
+         message; send batches, or make a topic without that attribute",
+        topic.topic_name
+    );
+    Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark))
+}
+
+/// Refuses a message that says it is an inner batch and is none (`HookUtils.checkInnerBatch`).
+pub(super) fn check_no_inner_batch(said: &Said<'_>) -> Result<(), Refusal> {
+    if !said.has_inner_num {
+        return Ok(());
+    }
+    let remark = "the message has property INNER_NUM but is no inner batch; send it without";
+    Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark))
 }
 
 /// Where a message is stored: as it was sent, or elsewhere.
@@ -360,6 +398,41 @@ pub(super) fn rewrite(block: &[u8], is_redirected: bool, out: &mut Vec<u8>) {
             properties::append(out, key, value);
         }
     }
+}
+
+/// Checks the messages of a batch and counts them. `said_by_all` are the properties that they share.
+pub(super) fn check_batch(
+    request: &SendMessageRequest<'_>,
+    body: &[u8],
+    said_by_all: &Said<'_>,
+) -> Result<usize, Refusal> {
+    if request.sys_flag & sys_flag::TRANSACTION_MASK != 0 {
+        return Err(transaction_in_batch());
+    }
+    if request.topic.starts_with(names::RETRY_PREFIX) {
+        let remark = format!("batch sends to retry topic {} are not allowed", request.topic);
+        return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+    }
+    let mut count = 0;
+    for message in batch::iter(body) {
+        let message = message.map_err(|error| {
+            let remark = format!("the body is no batch of messages: {error}");
+            Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
+        })?;
+        let said = Said::read(message.properties);
+        if said.delay.or(said_by_all.delay).is_some() {
+            let remark = "a batch must not hold delayed messages (property DELAY)";
+            return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+        }
+        if said.is_transaction || said_by_all.is_transaction {
+            return Err(transaction_in_batch());
+        }
+        if said.is_timed || said_by_all.is_timed {
+            return Err(unsupported("timed messages", "send it without TIMER_ properties"));
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 pub(super) fn illegal(error: &MessageError) -> Refusal {

@@ -16,16 +16,15 @@ use rocketmq_protocol::body::topic::TopicConfig;
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::header::send::SendMessageRequest;
-use rocketmq_protocol::message::batch;
 use rocketmq_protocol::message::properties::name;
 use rocketmq_protocol::message::record::{NewMessage, sys_flag};
-use rocketmq_protocol::names;
 use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{AppendBatch, AppendResult};
 
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
 use crate::flush_waits::WaitEnd;
+use crate::metadata::attributes::has_batch_queues;
 use crate::metrics::MessageType;
 use crate::state::BrokerState;
 use crate::transaction::half;
@@ -33,8 +32,8 @@ use crate::transaction::half;
 pub(super) use answer::append_error;
 use answer::{Answers, PendingSend, StoredWait, riders};
 use check::{
-    Refusal, Said, check, destination, half_destination, illegal, require_room_for_copies, rewrite,
-    transaction_in_batch, unsupported,
+    Refusal, Said, check, check_batch, check_no_inner_batch, destination, half_destination,
+    illegal, require_room_for_copies, rewrite,
 };
 
 /// The sends of one socket read on their way into the log. Its buffers are reused.
@@ -129,13 +128,19 @@ impl SendBatch {
         }
         let hosts = (conn.remote(), state.identity.store_host);
         let (messages_before, bytes_before) = (self.append.len(), self.append.bytes());
-        let (topic, kind) = if request.batch == Some(true) {
-            self.add_batch(&request, frame, queue_id, hosts, state)?;
-            (topic, MessageType::Normal)
+        let (topic, kind, messages) = if request.batch == Some(true) {
+            let messages = match has_batch_queues(&topic.attributes) {
+                true => self.add_inner_batch(&request, frame, queue_id, hosts, state)?,
+                false => {
+                    self.add_batch(&request, frame, queue_id, hosts, state)?;
+                    self.append.len() - messages_before
+                }
+            };
+            (topic, MessageType::Normal, messages)
         } else {
-            self.add_single(&request, frame, topic, queue_id, hosts, state)?
+            let (topic, kind) = self.add_single(&request, frame, topic, queue_id, hosts, state)?;
+            (topic, kind, 1)
         };
-        let messages = self.append.len() - messages_before;
         let bytes = self.append.bytes() - bytes_before;
         self.count(topic, kind, messages, bytes);
         Ok(())
@@ -163,6 +168,7 @@ impl SendBatch {
     ) -> Result<(Arc<TopicConfig>, MessageType), Refusal> {
         let block = request.properties.as_deref().unwrap_or_default().as_bytes();
         let said = Said::read(block);
+        check_no_inner_batch(&said)?;
         let delay_level = said.delay_level()?;
         let made_key;
         let (unique_key, key_pair) = match said.unique_key {
@@ -222,32 +228,10 @@ impl SendBatch {
         hosts: (SocketAddr, SocketAddr),
         state: &BrokerState,
     ) -> Result<(), Refusal> {
-        if request.sys_flag & sys_flag::TRANSACTION_MASK != 0 {
-            return Err(transaction_in_batch());
-        }
-        if request.topic.starts_with(names::RETRY_PREFIX) {
-            let remark = format!("batch sends to retry topic {} are not allowed", request.topic);
-            return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
-        }
         let common = request.properties.as_deref().unwrap_or_default().as_bytes();
         let said_by_all = Said::read(common);
-        for message in batch::iter(frame.body) {
-            let message = message.map_err(|error| {
-                let remark = format!("the body is no batch of messages: {error}");
-                Refusal::new(ResponseCode::SYSTEM_ERROR, remark)
-            })?;
-            let said = Said::read(message.properties);
-            if said.delay.or(said_by_all.delay).is_some() {
-                let remark = "a batch must not hold delayed messages (property DELAY)";
-                return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
-            }
-            if said.is_transaction || said_by_all.is_transaction {
-                return Err(transaction_in_batch());
-            }
-            if said.is_timed || said_by_all.is_timed {
-                return Err(unsupported("timed messages", "send it without TIMER_ properties"));
-            }
-        }
+        check_no_inner_batch(&said_by_all)?;
+        check_batch(request, frame.body, &said_by_all)?;
         let first = self.append.len();
         let pieces = [common, &state.broker_properties];
         let all = NewMessage { properties: &pieces, ..new_message(request, queue_id, &[], hosts) };
@@ -255,6 +239,40 @@ impl SendBatch {
         let unique_key = said_by_all.unique_key.unwrap_or_default();
         self.add_pending(frame, queue_id, first, unique_key, !said_by_all.does_not_wait);
         Ok(())
+    }
+
+    /// Adds a batch to a topic with batch queues: one record with one entry, which the client takes
+    /// apart. Returns how many messages it holds.
+    fn add_inner_batch(
+        &mut self,
+        request: &SendMessageRequest<'_>,
+        frame: &Frame<'_>,
+        queue_id: i32,
+        hosts: (SocketAddr, SocketAddr),
+        state: &BrokerState,
+    ) -> Result<usize, Refusal> {
+        let common = request.properties.as_deref().unwrap_or_default().as_bytes();
+        let said = Said::read(common);
+        let messages = check_batch(request, frame.body, &said)?;
+        let Some(unique_key) = said.unique_key else {
+            // The Java broker stores its messages one by one, and no consumer sees them.
+            let remark = format!(
+                "topic {} has batch queues (queue.type=BatchCQ), which take a batch with a unique \
+                 key (property UNIQ_KEY of the batch) alone",
+                request.topic
+            );
+            return Err(Refusal::new(ResponseCode::MESSAGE_ILLEGAL, remark));
+        };
+        let first = self.append.len();
+        let pieces = [common, &state.broker_properties];
+        let as_sent = new_message(request, queue_id, frame.body, hosts);
+        let message = NewMessage { properties: &pieces, ..as_sent };
+        self.append.push_inner_batch(&message).map_err(|error| illegal(&error))?;
+        self.add_pending(frame, queue_id, first, unique_key, !said.does_not_wait);
+        if let Some(send) = self.pending.last_mut() {
+            send.is_inner_batch = true;
+        }
+        Ok(messages)
     }
 
     fn add_pending(
@@ -273,6 +291,7 @@ impl SendBatch {
             queue_id,
             messages: first..self.append.len(),
             unique_key: key_start..self.unique_keys.len(),
+            is_inner_batch: false,
             waits,
         });
     }

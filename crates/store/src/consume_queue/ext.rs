@@ -75,15 +75,16 @@ impl ConsumeQueue {
     /// What the operating system says.
     pub(crate) fn ext_agrees(&self, dispatch: &Dispatch<'_>) -> Result<bool, StoreError> {
         let Some(ext) = self.ext() else { return Ok(true) };
-        let Some(unit) = self.unit(dispatch.queue_offset)? else { return Ok(true) };
-        let is_other = unit.physical_offset != dispatch.unit.physical_offset;
+        let Some(entry) = self.entry(dispatch.entry.queue_offset)? else { return Ok(true) };
+        let (unit, wanted) = (entry.unit, dispatch.entry.unit);
+        let is_other = unit.physical_offset != wanted.physical_offset;
         if is_other || !is_address(unit.tags_code) {
             return Ok(true);
         }
         let mut reader = ExtReader::default();
         let found = reader.unit(ext, unit.tags_code)?;
         Ok(found.is_some_and(|found| {
-            found.tags_code == dispatch.unit.tags_code
+            found.tags_code == wanted.tags_code
                 && found.msg_store_time_ms == dispatch.store_timestamp_ms
         }))
     }

@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::{ConsumeQueue, Segment, State, UNIT_BYTES, Unit, is_address, units};
+use super::format::{QueueFormat, QueueUnit, partition_point};
+use super::{ConsumeQueue, Segment, State, is_address};
 use crate::error::StoreError;
 use crate::mapped_file_queue::{file_name, list_log_files};
 use crate::rewrite::rewrite;
+
+/// What is read of a file at a time.
+const STEP_BYTES: usize = 64 * 1024;
 
 /// What [`ConsumeQueue::load`] found.
 #[derive(Debug, Default)]
@@ -52,14 +56,14 @@ impl ConsumeQueue {
                     path,
                     bytes,
                     expected: self.files.file_bytes,
-                    key: "mappedFileSizeConsumeQueue",
+                    key: self.format().file_bytes_key(),
                 });
             }
             if base % self.files.file_bytes != 0 {
                 return Err(StoreError::FileName {
                     path,
                     file_bytes: self.files.file_bytes,
-                    key: "mappedFileSizeConsumeQueue",
+                    key: self.format().file_bytes_key(),
                 });
             }
             state.segments.push(Segment { base, file: None, used: false, written: false });
@@ -70,8 +74,9 @@ impl ConsumeQueue {
             .windows(2)
             .position(|pair| pair[1].base != pair[0].base + self.files.file_bytes)
             .map_or(state.segments.len(), |index| index + 1);
+        let unit_bytes = self.format().unit_bytes();
         let mut end = None;
-        let mut max_physical = 0;
+        let (mut max_physical, mut max_offset) = (0, 0);
         let mut newest_address = None;
         let mut index = contiguous.saturating_sub(3);
         let mut buffer = Vec::new();
@@ -81,39 +86,50 @@ impl ConsumeQueue {
             let file = self.open(&mut state.segments[index], &path)?;
             let mut position = 0;
             while position < self.files.file_bytes {
-                let step = (self.files.file_bytes - position).min(64 * 1024 / 20 * 20);
-                buffer.resize(step as usize, 0);
+                let step = (STEP_BYTES / unit_bytes * unit_bytes) as u64;
+                buffer.resize((self.files.file_bytes - position).min(step) as usize, 0);
                 file.read_at(&mut buffer, position).map_err(StoreError::io("read", &path))?;
-                for unit in units(&buffer) {
-                    let in_order = unit.is_filler() || unit.end_offset() > max_physical;
-                    if !unit.is_written() || !in_order {
+                let first_index = self.files.index_of(base + position);
+                for entry in self.format().entries(&buffer, first_index) {
+                    let unit = entry.unit;
+                    let in_order = (unit.is_filler() || unit.end_offset() > max_physical)
+                        && entry.queue_offset >= max_offset;
+                    if !entry.is_written() || !in_order {
                         end = Some(base + position);
                         break 'files;
                     }
                     max_physical = max_physical.max(unit.end_offset());
+                    max_offset = entry.next_offset();
                     if is_address(unit.tags_code) {
                         newest_address = Some(unit.tags_code);
                     }
-                    position += UNIT_BYTES as u64;
+                    position += unit_bytes as u64;
                 }
             }
             end = Some(base + self.files.file_bytes);
             index += 1;
         }
-        let end_offset = end.unwrap_or(0) as i64 / UNIT_BYTES as i64;
+        let end_index = self.files.index_of(end.unwrap_or(0));
         state.max_physical = max_physical;
-        state.tail_first = end_offset;
-        state.synced = end_offset;
-        self.drop_segments_behind(&mut state, end_offset, !clean)?;
-        if max_physical == 0 && end_offset > 0 {
+        state.tail_first = end_index;
+        state.synced = end_index;
+        self.drop_segments_behind(&mut state, end_index, !clean)?;
+        if max_physical == 0 && end_index > 0 {
             // The checked files begin with an end; look for the newest entry in front of it.
             state.max_physical = self.last_physical(&mut state)?;
         }
+        let end_offset = self.offset_behind(&mut state, end_index)?;
+        let first_index = state.segments.first().map_or(0, |file| self.files.index_of(file.base));
+        let min_offset = match self.format() {
+            QueueFormat::Simple => first_index,
+            QueueFormat::Batch => {
+                let first = self.read_locked(&mut state, first_index, &mut buffer)?;
+                first.map_or(0, |entry| entry.queue_offset)
+            }
+        };
         for segment in &mut state.segments {
             segment.file = None;
         }
-        let min_offset =
-            state.segments.first().map_or(0, |segment| segment.base as i64 / UNIT_BYTES as i64);
         drop(state);
         if let Some(ext) = &self.ext {
             ext.load(newest_address)?;
@@ -124,20 +140,32 @@ impl ConsumeQueue {
         Ok(LoadedQueue { foreign: listed.foreign })
     }
 
-    /// Drops files at and behind `queue_offset`, and if `wipe` the bytes, so that no old entry can
-    /// be taken for a new one later.
+    /// The queue offset behind the entries in front of this index.
+    fn offset_behind(&self, state: &mut State, index: i64) -> Result<i64, StoreError> {
+        match self.format() {
+            QueueFormat::Simple => Ok(index),
+            QueueFormat::Batch => {
+                let last = self.read_locked(state, index - 1, &mut Vec::new())?;
+                Ok(last.map_or(0, |entry| entry.next_offset()))
+            }
+        }
+    }
+
+    /// Drops files at and behind the entry with this index, and if `wipe` the bytes, so that no old
+    /// entry can be taken for a new one later.
     fn drop_segments_behind(
         &self,
         state: &mut State,
-        queue_offset: i64,
+        index: i64,
         wipe: bool,
     ) -> Result<(), StoreError> {
-        let end = queue_offset.max(0) as u64 * UNIT_BYTES as u64;
+        let end = self.files.position_of(index);
         let directory = self.directory();
         while let Some(last) = state.segments.last()
             && last.base >= end
         {
-            if state.segments.len() == 1 && last.base == end && end > 0 {
+            let is_only = state.segments.len() == 1 && last.base == end && end > 0;
+            if is_only && self.format() == QueueFormat::Simple {
                 // All older files have expired. This one says where the queue goes on.
                 break;
             }
@@ -160,26 +188,49 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Drops entries at and behind `queue_offset`.
+    /// Index of the entry that holds `queue_offset`, or of the next behind it.
     ///
     /// # Errors
-    /// When they cannot be wiped. They are dropped all the same: the files keep old entries that
-    /// are overwritten in order, and the next recovery compares the last one with the log.
-    pub(super) fn cut_to(&self, state: &mut State, queue_offset: i64) -> Result<(), StoreError> {
-        let mut wiped = Ok(());
-        if queue_offset >= state.tail_first {
-            state.tail.truncate((queue_offset - state.tail_first) as usize * UNIT_BYTES);
+    /// What the operating system says.
+    pub(super) fn index_locked(
+        &self,
+        state: &mut State,
+        queue_offset: i64,
+    ) -> Result<i64, StoreError> {
+        match self.format() {
+            QueueFormat::Simple => Ok(queue_offset),
+            QueueFormat::Batch => {
+                let indexes = self.indexes_locked(state);
+                let mut buffer = Vec::new();
+                let entry_at = |index| self.read_locked(state, index, &mut buffer);
+                partition_point(indexes, entry_at, |entry| entry.next_offset() <= queue_offset)
+            }
+        }
+    }
+
+    /// Drops entries from this index on.
+    ///
+    /// # Errors
+    /// When they cannot be wiped, or the one in front of a batch queue's cut cannot be read. They
+    /// are dropped all the same: the files keep old entries that are overwritten in order, and the
+    /// next recovery compares the last one with the log.
+    pub(super) fn cut_to(&self, state: &mut State, index: i64) -> Result<(), StoreError> {
+        let mut cut = Ok(());
+        if index >= state.tail_first {
+            state.tail.truncate(self.files.position_of(index - state.tail_first) as usize);
         } else {
             state.tail.clear();
-            wiped = self.drop_segments_behind(state, queue_offset, true);
-            state.tail_first = queue_offset;
-            state.synced = state.synced.min(queue_offset);
+            cut = self.drop_segments_behind(state, index, true);
+            state.tail_first = index;
+            state.synced = state.synced.min(index);
         }
-        let min = self.min_offset.load(Ordering::Acquire);
-        self.min_offset.store(min.min(queue_offset), Ordering::Release);
-        self.max_offset.store(queue_offset, Ordering::Release);
         state.max_physical = 0;
-        wiped
+        let offset_behind = self.offset_behind(state, index);
+        let max = *offset_behind.as_ref().unwrap_or(&0);
+        let min = self.min_offset.load(Ordering::Acquire);
+        self.min_offset.store(min.min(max), Ordering::Release);
+        self.max_offset.store(max, Ordering::Release);
+        cut.and(offset_behind.map(drop))
     }
 
     /// Writes all files over themselves; see [`rewrite`].
@@ -203,13 +254,13 @@ impl ConsumeQueue {
         self.max_offset() > 0 && self.max_physical() == 0
     }
 
-    /// Lets a queue without entries go on at an offset that begins a file, which is made.
+    /// Lets a simple queue without entries go on at an offset that begins a file, which is made.
     ///
     /// # Errors
     /// What the operating system says.
     pub(crate) fn begin_at(&self, queue_offset: i64) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        let base = queue_offset.max(0) as u64 * UNIT_BYTES as u64;
+        let base = self.files.position_of(queue_offset);
         self.segment(&mut state, base)?;
         state.tail_first = queue_offset;
         state.synced = queue_offset;
@@ -260,32 +311,35 @@ impl ConsumeQueue {
         if min == 0 || min == self.max_offset() {
             return Ok(false);
         }
-        let first = self.unit(min)?;
+        let first = self.entry(min)?.map(|entry| entry.unit);
         Ok(first.is_some_and(|unit| !unit.is_filler() && unit.physical_offset >= log_start))
     }
 
     /// Drops entries whose records do not lie in front of `log_end`.
     pub(crate) fn cut_behind_log(&self, log_end: i64) -> Result<(), StoreError> {
-        self.cut_last_while(|_, unit| !unit.is_filler() && unit.end_offset() > log_end)
+        self.cut_last_while(|entry| !entry.unit.is_filler() && entry.unit.end_offset() > log_end)
     }
 
     /// Drops entries from the newest on for as long as `wrong` says so.
     pub(crate) fn cut_last_while(
         &self,
-        mut wrong: impl FnMut(i64, Unit) -> bool,
+        mut wrong: impl FnMut(&QueueUnit) -> bool,
     ) -> Result<(), StoreError> {
-        let max = self.max_offset();
-        let mut cut = max;
+        let (first, end) = match self.format() {
+            QueueFormat::Simple => (self.min_offset(), self.max_offset()),
+            QueueFormat::Batch => self.indexes(),
+        };
+        let mut cut = end;
         let mut last_end = None;
-        while cut > self.min_offset() {
-            let Some(unit) = self.unit(cut - 1)? else { break };
-            if !wrong(cut - 1, unit) {
-                last_end = Some(unit.end_offset());
+        while cut > first {
+            let Some(entry) = self.entry_at(cut - 1)? else { break };
+            if !wrong(&entry) {
+                last_end = Some(entry.unit.end_offset());
                 break;
             }
             cut -= 1;
         }
-        if cut < max {
+        if cut < end {
             let mut state = self.state.lock();
             self.cut_to(&mut state, cut)?;
             state.max_physical = match last_end {
@@ -300,15 +354,17 @@ impl ConsumeQueue {
     /// The end of the newest record that the files speak of.
     fn last_physical(&self, state: &mut State) -> Result<i64, StoreError> {
         let directory = self.directory();
-        let end = state.tail_first as u64 * UNIT_BYTES as u64;
+        let end = self.files.position_of(state.tail_first);
         for index in (0..state.segments.len()).rev() {
             let base = state.segments[index].base;
             let path = directory.join(file_name(base));
             let file = self.open(&mut state.segments[index], &path)?;
             let mut bytes = vec![0; (end - base).min(self.files.file_bytes) as usize];
             file.read_at(&mut bytes, 0).map_err(StoreError::io("read", &path))?;
-            if let Some(unit) = units(&bytes).rev().find(|unit| !unit.is_filler()) {
-                return Ok(unit.end_offset());
+            let first_index = self.files.index_of(base);
+            let mut entries = self.format().entries(&bytes, first_index);
+            if let Some(entry) = entries.rfind(|entry| !entry.unit.is_filler()) {
+                return Ok(entry.unit.end_offset());
             }
         }
         Ok(0)

@@ -7,6 +7,7 @@ use std::path::Path;
 fn queue(directory: &Path) -> ConsumeQueue {
     let files = QueueFiles {
         file_system: Arc::new(RealFileSystem),
+        format: QueueFormat::Simple,
         directory: directory.join("consumequeue"),
         file_bytes: 160,
         ext: None,
@@ -26,8 +27,8 @@ fn fill(queue: &ConsumeQueue, range: std::ops::Range<i64>) {
 
 fn read(queue: &ConsumeQueue, from: i64, count: usize) -> Vec<i64> {
     let mut bytes = Vec::new();
-    queue.read(from, count, &mut bytes).unwrap();
-    units(&bytes).map(|unit| unit.tags_code).collect()
+    let index = queue.read(from, count, &mut bytes).unwrap();
+    queue.format().entries(&bytes, index).map(|entry| entry.unit.tags_code).collect()
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct Unit {
 impl Unit {
     /// The entry that fills a gap.
     pub const FILLER: Unit = Unit { physical_offset: 0, size: FILLER_SIZE, tags_code: 0 };
+    /// What a file holds where nothing was written.
+    pub const UNWRITTEN: Unit = Unit { physical_offset: 0, size: 0, tags_code: 0 };
 
     /// Reads an entry.
     pub fn decode(bytes: &[u8; UNIT_BYTES]) -> Unit {
@@ -61,9 +63,4 @@ impl Unit {
     pub fn end_offset(&self) -> i64 {
         if self.is_filler() { 0 } else { self.physical_offset.saturating_add(i64::from(self.size)) }
     }
-}
-
-/// Yields the entries of `bytes`; what is left behind the last whole one is ignored.
-pub fn units(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Unit> + ExactSizeIterator + '_ {
-    bytes.as_chunks::<UNIT_BYTES>().0.iter().map(Unit::decode)
 }

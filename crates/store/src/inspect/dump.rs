@@ -11,7 +11,8 @@ use super::log::{self, Window};
 use super::{CheckReport, small};
 use crate::checkpoint::CheckpointWords;
 use crate::config::StoreConfig;
-use crate::consume_queue::{UNIT_BYTES, Unit};
+use crate::consume_queue::{QueueFormat, QueueUnit, Unit};
+use crate::dispatch::Dispatch;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode};
 use crate::index::chain::Chain;
@@ -81,8 +82,10 @@ pub fn log_place(
 /// An entry of a ConsumeQueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
-    /// Its index in the queue.
+    /// Queue offset of its first message.
     pub queue_offset: i64,
+    /// How many messages it stands for; 1 except in batch queues.
+    pub message_count: i64,
     /// The entry.
     pub unit: Unit,
     /// Store time of the message that it points at, in ms, if a sound record of this place in the
@@ -90,8 +93,8 @@ pub struct QueueEntry {
     pub store_timestamp_ms: Option<i64>,
 }
 
-/// Reads `count` entries of a queue from `from` on, or from its first one. Entries that were never
-/// written end it. `None` if there is no such queue.
+/// Reads `count` entries of a queue, from the one that holds the message `from` on, or from its
+/// first one. Entries that were never written end it. `None` if there is no such queue.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -103,72 +106,105 @@ pub fn queue_entries(
     from: Option<i64>,
     count: usize,
 ) -> Result<Option<Vec<QueueEntry>>, StoreError> {
-    let directory = config.root_dir.join("consumequeue").join(topic).join(queue_id.to_string());
-    let is_name = crate::queue_table::is_directory_name(topic) && queue_id >= 0;
-    let exists = is_name
-        && file_system.exists(&directory).map_err(StoreError::io("look for", &directory))?;
-    if !exists {
+    if !crate::queue_table::is_directory_name(topic) || queue_id < 0 {
         return Ok(None);
     }
-    let listed = crate::mapped_file_queue::list_log_files(file_system, &directory)?;
-    let per_file = (config.consume_queue_file_bytes / UNIT_BYTES as u64) as i64;
-    let first = listed.files.first().map_or(0, |(base, _)| (*base / UNIT_BYTES as u64) as i64);
-    let mut offset = from.unwrap_or(first).max(first);
-    let (mut findings, mut report) = (Findings::default(), CheckReport::default());
-    let log_files = log::load(file_system, config, &mut findings, &mut report)?;
-    let mut entries = Vec::new();
-    while entries.len() < count {
-        let base = (offset / per_file) as u64 * config.consume_queue_file_bytes;
-        if !listed.files.iter().any(|(found, _)| *found == base) {
-            break;
-        }
-        let path = directory.join(file_name(base));
-        let file =
-            file_system.open(&path, OpenMode::ReadOnly).map_err(StoreError::io("open", &path))?;
-        let mut bytes = [0; UNIT_BYTES];
-        while entries.len() < count && offset < (base / UNIT_BYTES as u64) as i64 + per_file {
-            let at = (offset % per_file) as u64 * UNIT_BYTES as u64;
-            match file.read_at(&mut bytes, at) {
-                Ok(()) => {}
-                // A file that is too short.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Ok(Some(entries));
-                }
-                Err(error) => return Err(StoreError::io("read", &path)(error)),
-            }
-            let unit = Unit::decode(&bytes);
-            if !unit.is_written() {
-                return Ok(Some(entries));
-            }
-            let store_timestamp_ms = store_time(&log_files, unit, topic, queue_id, offset);
-            entries.push(QueueEntry { queue_offset: offset, unit, store_timestamp_ms });
-            offset += 1;
+    for format in QueueFormat::ALL {
+        let directory = config.root_dir.join(format.directory_name()).join(topic);
+        let directory = directory.join(queue_id.to_string());
+        if file_system.exists(&directory).map_err(StoreError::io("look for", &directory))? {
+            let queue = QueueDirectory { file_system, config, topic, queue_id, format, directory };
+            return queue.entries(from, count).map(Some);
         }
     }
-    Ok(Some(entries))
+    Ok(None)
 }
 
-fn store_time(
-    files: &[log::LogFile],
-    unit: Unit,
-    topic: &str,
+/// A queue that entries are read of.
+struct QueueDirectory<'a> {
+    file_system: &'a dyn FileSystem,
+    config: &'a StoreConfig,
+    topic: &'a str,
     queue_id: i32,
-    queue_offset: i64,
-) -> Option<i64> {
-    let place = u64::try_from(unit.physical_offset).ok()?;
-    let file = files
-        .iter()
-        .find(|file| (file.base_offset..file.base_offset + file.bytes).contains(&place))?;
-    let size = u64::try_from(unit.size).ok()?;
-    let mut bytes = vec![0; usize::try_from(size.min(file.bytes)).ok()?];
-    file.file.read_at(&mut bytes, place - file.base_offset).ok()?;
-    let record = MessageRecord::decode(&bytes).ok()?;
-    let same = record.physical_offset == unit.physical_offset
-        && record.size as u64 == size
-        && record.topic == topic
-        && record.queue_id == queue_id
-        && record.queue_offset == queue_offset;
-    same.then_some(record.store_timestamp_ms)
+    format: QueueFormat,
+    directory: PathBuf,
+}
+
+impl QueueDirectory<'_> {
+    fn entries(&self, from: Option<i64>, count: usize) -> Result<Vec<QueueEntry>, StoreError> {
+        let listed = crate::mapped_file_queue::list_log_files(self.file_system, &self.directory)?;
+        let file_bytes = self.config.queue_file_bytes(self.format);
+        let unit_bytes = self.format.unit_bytes() as u64;
+        let per_file = (file_bytes / unit_bytes) as i64;
+        let first = listed.files.first().map_or(0, |(base, _)| (*base / unit_bytes) as i64);
+        let from = from.unwrap_or(0);
+        let mut index = match self.format {
+            QueueFormat::Simple => from.max(first),
+            // An entry alone says what it holds; what is in front of `from` is left out.
+            QueueFormat::Batch => first,
+        };
+        let (mut findings, mut report) = (Findings::default(), CheckReport::default());
+        let log_files = log::load(self.file_system, self.config, &mut findings, &mut report)?;
+        let mut entries = Vec::new();
+        let mut bytes = vec![0; unit_bytes as usize];
+        while entries.len() < count {
+            let base = (index / per_file) as u64 * file_bytes;
+            if !listed.files.iter().any(|(found, _)| *found == base) {
+                break;
+            }
+            let path = self.directory.join(file_name(base));
+            let file = self
+                .file_system
+                .open(&path, OpenMode::ReadOnly)
+                .map_err(StoreError::io("open", &path))?;
+            while entries.len() < count && index < (base / unit_bytes) as i64 + per_file {
+                let at = (index % per_file) as u64 * unit_bytes;
+                match file.read_at(&mut bytes, at) {
+                    Ok(()) => {}
+                    // A file that is too short.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        return Ok(entries);
+                    }
+                    Err(error) => return Err(StoreError::io("read", &path)(error)),
+                }
+                let entry = self.format.entries(&bytes, index).next();
+                let Some(entry) = entry.filter(QueueUnit::is_written) else {
+                    return Ok(entries);
+                };
+                index += 1;
+                if entry.next_offset() <= from {
+                    continue;
+                }
+                entries.push(QueueEntry {
+                    queue_offset: entry.queue_offset,
+                    message_count: entry.count,
+                    unit: entry.unit,
+                    store_timestamp_ms: self.store_time(&log_files, &entry),
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Store time of an entry's record, if a sound one lies there.
+    fn store_time(&self, files: &[log::LogFile], entry: &QueueUnit) -> Option<i64> {
+        let unit = entry.unit;
+        let place = u64::try_from(unit.physical_offset).ok()?;
+        let file = files
+            .iter()
+            .find(|file| (file.base_offset..file.base_offset + file.bytes).contains(&place))?;
+        let size = u64::try_from(unit.size).ok()?;
+        let mut bytes = vec![0; usize::try_from(size.min(file.bytes)).ok()?];
+        file.file.read_at(&mut bytes, place - file.base_offset).ok()?;
+        let record = MessageRecord::decode(&bytes).ok()?;
+        let dispatch = Dispatch::of_record(&record, &self.config.delay_levels_ms);
+        let same = record.physical_offset == unit.physical_offset
+            && record.size as u64 == size
+            && record.topic == self.topic
+            && record.queue_id == self.queue_id
+            && dispatch.entry.queue_offset == entry.queue_offset;
+        same.then_some(record.store_timestamp_ms)
+    }
 }
 
 /// An entry of the index in the chain of a key.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::consume_queue::QueueFormat;
+
 /// Findings that are kept; more are only counted.
 const KEPT_MAX: usize = 10_000;
 
@@ -97,6 +99,8 @@ pub struct QueueName {
     pub topic: String,
     /// Queue within the topic.
     pub queue_id: i32,
+    /// Which kind of queue it is.
+    pub format: QueueFormat,
 }
 
 /// Where the log stops being one, and what lies behind that.

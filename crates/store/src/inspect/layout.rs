@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::config::StoreConfig;
-use crate::consume_queue::UNIT_BYTES;
+use crate::consume_queue::QueueFormat;
 use crate::error::StoreError;
 use crate::file_system::FileSystem;
 use crate::mapped_file_queue::parse_file_name;
@@ -29,15 +29,9 @@ pub fn found_config(
     if let Some(bytes) = lengths.most_frequent(4096) {
         config.commit_log_file_bytes = bytes;
     }
-    let mut lengths = Lengths::default();
-    for topic in directories(file_system, &root_dir.join("consumequeue"))? {
-        for queue in directories(file_system, &topic)? {
-            lengths.count(file_system, &queue)?;
-        }
-    }
-    if let Some(bytes) = lengths.most_frequent(UNIT_BYTES as u64) {
-        config.consume_queue_file_bytes = bytes;
-    }
+    config.consume_queue_file_bytes = queue_file_bytes(file_system, &config, QueueFormat::Simple)?;
+    config.batch_consume_queue_file_bytes =
+        queue_file_bytes(file_system, &config, QueueFormat::Batch)?;
     // The length of an index file does not tell its slots from its entries. Files of another length
     // than the default are left alone; the next start of the broker brings them to agree with the log.
     let mut lengths = Lengths::default();
@@ -47,6 +41,22 @@ pub fn found_config(
     let is_default = |bytes: &u64| *bytes == default;
     config.message_index_enable = !lengths.0.is_empty() && lengths.0.keys().all(is_default);
     Ok(config)
+}
+
+/// The length that most files of queues of this format have; that of `config` if there are none.
+fn queue_file_bytes(
+    file_system: &dyn FileSystem,
+    config: &StoreConfig,
+    format: QueueFormat,
+) -> Result<u64, StoreError> {
+    let mut lengths = Lengths::default();
+    for topic in directories(file_system, &config.root_dir.join(format.directory_name()))? {
+        for queue in directories(file_system, &topic)? {
+            lengths.count(file_system, &queue)?;
+        }
+    }
+    let found = lengths.most_frequent(format.unit_bytes() as u64);
+    Ok(found.unwrap_or_else(|| config.queue_file_bytes(format)))
 }
 
 /// The directories in a directory, which need not exist.

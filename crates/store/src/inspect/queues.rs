@@ -3,23 +3,25 @@
 //! Each queue is read once to find its end. The log's walk then looks each record's entry up and
 //! marks it, in one bit. An entry without a mark at the end speaks of a record that is not there.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
+use rocketmq_protocol::body::topic::TopicConfig;
 use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
 
 use super::finding::{CheckReport, Findings, QueueName, Severity};
 use super::layout::directories;
 use crate::config::StoreConfig;
-use crate::consume_queue::{UNIT_BYTES, Unit, units};
+use crate::consume_queue::{QueueFormat, QueueUnit, Unit};
 use crate::deleted_topics;
 use crate::dispatch::Dispatch;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 use crate::mapped_file_queue::parse_file_name;
 use crate::queue_table::is_directory_name;
+use crate::topic_table;
 
 /// Entries that are read of a queue at a time while the log is walked.
 const WINDOW_UNITS: i64 = 256;
@@ -40,13 +42,22 @@ const REBUILD: &str = "build the queue anew from the log";
 struct Queue {
     name: QueueName,
     directory: PathBuf,
+    file_bytes: u64,
     files: Vec<(u64, PathBuf, Arc<dyn StoreFile>)>,
-    /// Offset of the first entry.
+    /// Index of the first entry.
     first: i64,
-    /// Offset behind the last entry.
+    /// Index behind the last entry.
     end: i64,
+    /// Queue offset of the first message.
+    first_offset: i64,
+    /// Queue offset behind the last message.
+    end_offset: i64,
+    /// Index behind the entry that was last looked up.
+    next: i64,
     /// Place of the first record that an entry speaks of.
     first_physical: i64,
+    /// End of the last record that an entry speaks of.
+    max_physical: i64,
     /// One bit for each entry: whether its record was met, or it needs none.
     met: Vec<u64>,
     window: Vec<u8>,
@@ -54,6 +65,8 @@ struct Queue {
     damage: u64,
     /// Records behind its end, which a crash left without an entry.
     missing: u64,
+    /// Records that belong into a queue of the other kind.
+    strays: u64,
 }
 
 /// Records that have no queue.
@@ -68,8 +81,10 @@ pub(super) struct Queues<'a> {
     config: &'a StoreConfig,
     clean: bool,
     queues: HashMap<String, HashMap<i32, Queue>>,
-    lost: HashMap<(String, i32), Lost>,
+    lost: HashMap<QueueName, Lost>,
     deletions: deleted_topics::Ends,
+    /// Topics of batch queues.
+    batch_topics: HashSet<String>,
     of_deleted_topics: u64,
     windows_bytes: usize,
 }
@@ -90,11 +105,25 @@ impl<'a> Queues<'a> {
             lost: HashMap::default(),
             // A damaged file is a finding of its own.
             deletions: deleted_topics::read(file_system, &config.root_dir).unwrap_or_default(),
+            batch_topics: topic_table::batch_topics(file_system, &config.root_dir)
+                .unwrap_or_default(),
             of_deleted_topics: 0,
             windows_bytes: 0,
         };
-        let root = config.root_dir.join("consumequeue");
-        for topic in directories(file_system, &root)? {
+        for format in QueueFormat::ALL {
+            queues.load_format(file_system, format, findings)?;
+        }
+        Ok(queues)
+    }
+
+    fn load_format(
+        &mut self,
+        file_system: &dyn FileSystem,
+        format: QueueFormat,
+        findings: &mut Findings,
+    ) -> Result<(), StoreError> {
+        let config = self.config;
+        for topic in directories(file_system, &config.root_dir.join(format.directory_name()))? {
             let Some(name) = topic.file_name().and_then(|name| name.to_str()) else { continue };
             if !is_directory_name(name) {
                 continue;
@@ -106,29 +135,42 @@ impl<'a> Queues<'a> {
                     findings.note(&directory, "is no queue", "nothing, it is left alone");
                     continue;
                 };
-                let name = QueueName { topic: name.to_owned(), queue_id };
+                let name = QueueName { topic: name.to_owned(), queue_id, format };
                 let queue = Queue::load(file_system, config, name, directory, findings)?;
-                queues.queues.entry(queue.name.topic.clone()).or_default().insert(queue_id, queue);
+                let queues = self.queues.entry(queue.name.topic.clone()).or_default();
+                let Some(other) = queues.remove(&queue_id) else {
+                    queues.insert(queue_id, queue);
+                    continue;
+                };
+                let queue_stays = queue.max_physical > other.max_physical;
+                let (stays, leftover) = if queue_stays { (queue, other) } else { (other, queue) };
+                let what = "is a second queue of that name, of an older topic";
+                findings.note(&leftover.directory, what, "nothing, the next start removes it");
+                queues.insert(queue_id, stays);
             }
         }
-        Ok(queues)
+        Ok(())
     }
 
     /// Looks up the entry of a sound record.
     pub(super) fn record(&mut self, record: &MessageRecord<'_>, findings: &mut Findings) {
-        // Inner batches have queues of their own kind.
-        if sys_flag::is_outside_queues(record.sys_flag)
-            || record.sys_flag & sys_flag::INNER_BATCH != 0
-        {
+        if sys_flag::is_outside_queues(record.sys_flag) {
             return;
         }
         if self.deletions.get(record.topic).is_some_and(|end| record.physical_offset < *end) {
             self.of_deleted_topics += 1;
             return;
         }
+        let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
+        let (wanted, format) = (dispatch.entry, dispatch.format());
         let queue = self.queues.get_mut(record.topic);
         let Some(queue) = queue.and_then(|queues| queues.get_mut(&record.queue_id)) else {
-            let name = (record.topic.to_owned(), record.queue_id);
+            if format == QueueFormat::Simple && self.batch_topics.contains(record.topic) {
+                // A Java broker takes single messages for such a topic and shows them to nobody.
+                return;
+            }
+            let name =
+                QueueName { topic: record.topic.to_owned(), queue_id: record.queue_id, format };
             if self.lost.len() < LOST_MAX || self.lost.contains_key(&name) {
                 let lost = self.lost.entry(name).or_default();
                 if lost.records == 0 {
@@ -140,43 +182,56 @@ impl<'a> Queues<'a> {
             }
             return;
         };
-        let wanted = Dispatch::of_record(record, &self.config.delay_levels_ms).unit;
-        let offset = record.queue_offset;
+        if queue.name.format != format || !dispatch.has_entry() {
+            queue.strays += 1;
+            return;
+        }
+        let offset = wanted.queue_offset;
         let place = record.physical_offset;
         if place < queue.first_physical && queue.first == 0 {
             // The topic was deleted and made again since, by a broker that wrote no list of those.
             self.of_deleted_topics += 1;
             return;
         }
-        if offset < queue.first || offset >= queue.end {
-            if offset >= queue.end && !self.clean {
+        if offset < queue.first_offset || offset >= queue.end_offset {
+            if offset >= queue.end_offset && !self.clean {
                 queue.missing += 1;
             } else {
                 let what = format!(
-                    "holds entries {} to {}, the record at {place} has offset {offset}",
-                    queue.first, queue.end
+                    "holds messages {} to {}, the record at {place} has offset {offset}",
+                    queue.first_offset, queue.end_offset
                 );
                 queue.say(Severity::Damage, None, what, REBUILD, findings);
             }
             return;
         }
         let before = queue.window.len();
-        let found = queue.unit(offset, self.config.consume_queue_file_bytes);
+        let found = queue.find(offset);
         let after = queue.window.len();
-        let at = Some(queue.place(offset, self.config.consume_queue_file_bytes));
+        let index = queue.next - 1;
+        let at = Some(queue.place(index));
         match found {
-            Ok(found) if found.physical_offset == place => {
-                queue.meet(offset);
-                if found.size != wanted.size {
+            Ok(found) if found.unit.physical_offset == place => {
+                queue.meet(index);
+                if found.unit.size != wanted.unit.size {
                     let what = format!(
-                        "entry {offset} says {} bytes, the record at {place} has {}",
-                        found.size, wanted.size
+                        "entry {index} says {} bytes, the record at {place} has {}",
+                        found.unit.size, wanted.unit.size
                     );
                     queue.say(Severity::Damage, at, what, REBUILD, findings);
-                } else if found.tags_code != wanted.tags_code && !is_ext_address(found.tags_code) {
+                } else if (found.queue_offset, found.count) != (offset, wanted.count) {
                     let what = format!(
-                        "entry {offset} has tags code {}, that of the record at {place} is {}",
-                        found.tags_code, wanted.tags_code
+                        "entry {index} says {} messages from {} on, the record at {place} has {} \
+                         from {offset} on",
+                        found.count, found.queue_offset, wanted.count
+                    );
+                    queue.say(Severity::Damage, at, what, REBUILD, findings);
+                } else if found.unit.tags_code != wanted.unit.tags_code
+                    && !is_ext_address(found.unit.tags_code)
+                {
+                    let what = format!(
+                        "entry {index} has tags code {}, that of the record at {place} is {}",
+                        found.unit.tags_code, wanted.unit.tags_code
                     );
                     if record.topic == SCHEDULE_TOPIC {
                         let nothing = "nothing, messageDelayLevel may have been another one";
@@ -188,13 +243,13 @@ impl<'a> Queues<'a> {
             }
             Ok(found) => {
                 let what = format!(
-                    "entry {offset} points at {}, its record lies at {place}",
-                    found.physical_offset
+                    "entry {index} points at {}, its record lies at {place}",
+                    found.unit.physical_offset
                 );
                 queue.say(Severity::Damage, at, what, REBUILD, findings);
             }
             Err(error) => {
-                let what = format!("entry {offset} cannot be read: {error}");
+                let what = format!("entry {index} cannot be read: {error}");
                 queue.say(Severity::Damage, at, what, REBUILD, findings);
             }
         }
@@ -212,9 +267,8 @@ impl<'a> Queues<'a> {
         mut self,
         findings: &mut Findings,
         report: &mut CheckReport,
-        topics: Option<&BTreeSet<String>>,
+        topics: Option<&BTreeMap<String, TopicConfig>>,
     ) {
-        let file_bytes = self.config.consume_queue_file_bytes;
         let mut names: Vec<_> = Vec::new();
         for (topic, queues) in &self.queues {
             names.extend(queues.keys().map(|queue_id| (topic.clone(), *queue_id)));
@@ -229,7 +283,14 @@ impl<'a> Queues<'a> {
             };
             report.entries += (queue.end - queue.first) as u64;
             if !topic.starts_with(LMQ_PREFIX) {
-                queue.unmet(file_bytes, self.clean, findings, report);
+                queue.unmet(self.clean, findings, report);
+            }
+            if queue.strays > 0 {
+                let what = format!(
+                    "{} records of it belong into a queue of the other kind, nobody reads them",
+                    queue.strays
+                );
+                findings.note(&queue.directory, what, "nothing, they stay in the log");
             }
             if queue.missing > 0 {
                 let what = format!("the entries of {} newest records are missing", queue.missing);
@@ -245,21 +306,21 @@ impl<'a> Queues<'a> {
         }
         let mut lost: Vec<_> = self.lost.into_iter().collect();
         lost.sort_by(|a, b| a.0.cmp(&b.0));
-        for ((topic, queue_id), lost) in lost {
-            let exists = topics.is_some_and(|topics| topics.contains(&topic));
-            if !exists || !is_directory_name(&topic) || queue_id < 0 {
+        for (name, lost) in lost {
+            let exists = topics.is_some_and(|topics| topics.contains_key(&name.topic));
+            if !exists || !is_directory_name(&name.topic) || name.queue_id < 0 {
                 self.of_deleted_topics += lost.records;
                 continue;
             }
-            let path = self.config.root_dir.join("consumequeue").join(&topic);
-            let path = path.join(queue_id.to_string());
+            let path = self.config.root_dir.join(name.format.directory_name()).join(&name.topic);
+            let path = path.join(name.queue_id.to_string());
             if self.clean {
                 let what = format!(
                     "queue is missing, though {} records from {} on belong to it",
                     lost.records, lost.first_physical
                 );
                 findings.damage(&path, None, what, REBUILD);
-                report.rebuild.push(QueueName { topic, queue_id });
+                report.rebuild.push(name);
             } else {
                 let what = format!("queue is missing, {} records belong to it", lost.records);
                 findings.note(&path, what, "nothing, the next start makes it");
@@ -283,20 +344,27 @@ impl Queue {
         findings: &mut Findings,
     ) -> Result<Queue, StoreError> {
         let mut queue = Queue {
+            file_bytes: config.queue_file_bytes(name.format),
             name,
             directory,
             files: Vec::new(),
             first: 0,
             end: 0,
+            first_offset: 0,
+            end_offset: 0,
+            next: 0,
             first_physical: 0,
+            max_physical: 0,
             met: Vec::new(),
             window: Vec::new(),
             window_first: 0,
             damage: 0,
             missing: 0,
+            strays: 0,
         };
-        queue.load_files(file_system, config, findings)?;
-        queue.find_end(config.consume_queue_file_bytes, findings);
+        queue.load_files(file_system, findings)?;
+        queue.find_end(findings);
+        queue.next = queue.first;
         queue.met = vec![0; ((queue.end - queue.first) as usize).div_ceil(64)];
         Ok(queue)
     }
@@ -304,12 +372,11 @@ impl Queue {
     fn load_files(
         &mut self,
         file_system: &dyn FileSystem,
-        config: &StoreConfig,
         findings: &mut Findings,
     ) -> Result<(), StoreError> {
         let directory = self.directory.clone();
         let entries = file_system.list(&directory).map_err(StoreError::io("list", &directory))?;
-        let file_bytes = config.consume_queue_file_bytes;
+        let file_bytes = self.file_bytes;
         let last = entries.iter().rposition(|entry| parse_file_name(&entry.name).is_some());
         for (index, entry) in entries.iter().enumerate() {
             let path = directory.join(&entry.name);
@@ -351,32 +418,37 @@ impl Queue {
 
     /// Reads all entries: they go on until the first that was never written, and their records lie
     /// one behind the other.
-    fn find_end(&mut self, file_bytes: u64, findings: &mut Findings) {
-        let per_file = (file_bytes / UNIT_BYTES as u64) as i64;
-        self.first = self.files.first().map_or(0, |(base, ..)| (*base / UNIT_BYTES as u64) as i64);
+    fn find_end(&mut self, findings: &mut Findings) {
+        let (format, unit_bytes) = (self.name.format, self.unit_bytes());
+        let per_file = self.per_file();
+        self.first = self.files.first().map_or(0, |(base, ..)| (*base / unit_bytes) as i64);
         self.end = self.first;
-        let (mut ended, mut max_physical) = (false, 0);
+        if format == QueueFormat::Simple {
+            (self.first_offset, self.end_offset) = (self.first, self.first);
+        }
+        let mut ended = false;
         let mut buffer = Vec::new();
         for index in 0..self.files.len() {
             let (base, path, file) = &self.files[index];
             let (path, file) = (path.clone(), Arc::clone(file));
-            let file_first = (*base / UNIT_BYTES as u64) as i64;
+            let file_first = (*base / unit_bytes) as i64;
             let mut done = 0;
             while done < per_file {
                 let count = (per_file - done).min(16 * WINDOW_UNITS);
-                buffer.resize(count as usize * UNIT_BYTES, 0);
-                if let Err(error) = file.read_at(&mut buffer, done as u64 * UNIT_BYTES as u64) {
+                buffer.resize(count as usize * unit_bytes as usize, 0);
+                if let Err(error) = file.read_at(&mut buffer, done as u64 * unit_bytes) {
                     self.damage += 1;
-                    let at = Some(done as u64 * UNIT_BYTES as u64);
+                    let at = Some(done as u64 * unit_bytes);
                     findings.damage(&path, at, format!("cannot be read: {error}"), REBUILD);
                     return;
                 }
-                for (n, unit) in units(&buffer).enumerate() {
+                for (n, entry) in format.entries(&buffer, file_first + done).enumerate() {
+                    let unit = entry.unit;
                     let offset = file_first + done + n as i64;
-                    let at = Some((done as u64 + n as u64) * UNIT_BYTES as u64);
-                    if !unit.is_written() {
+                    let at = Some((done as u64 + n as u64) * unit_bytes);
+                    if !entry.is_written() {
                         ended = true;
-                        if unit != (Unit { physical_offset: 0, size: 0, tags_code: 0 }) {
+                        if unit != Unit::UNWRITTEN {
                             let what = format!("entry {offset} cannot have been written");
                             self.say_in(&path, at, what, findings);
                         }
@@ -388,80 +460,125 @@ impl Queue {
                         continue;
                     }
                     if !unit.is_filler() {
-                        if unit.physical_offset < max_physical {
+                        if unit.physical_offset < self.max_physical {
                             let what = format!(
                                 "entry {offset} points at {}, in front of the end of the record \
-                                 before it, {max_physical}",
-                                unit.physical_offset
+                                 before it, {}",
+                                unit.physical_offset, self.max_physical
+                            );
+                            self.say_in(&path, at, what, findings);
+                        } else if entry.queue_offset < self.end_offset {
+                            let what = format!(
+                                "entry {offset} begins with message {}, the one before it ends \
+                                 with {}",
+                                entry.queue_offset, self.end_offset
                             );
                             self.say_in(&path, at, what, findings);
                         }
-                        if max_physical == 0 {
+                        if self.max_physical == 0 {
                             self.first_physical = unit.physical_offset;
                         }
-                        max_physical = unit.end_offset();
+                        self.max_physical = unit.end_offset();
+                    }
+                    if self.end == self.first {
+                        self.first_offset = entry.queue_offset;
                     }
                     self.end = offset + 1;
+                    self.end_offset = entry.next_offset();
                 }
                 done += count;
             }
         }
     }
 
-    /// The entry at `offset`, which the queue has.
-    fn unit(&mut self, offset: i64, file_bytes: u64) -> std::io::Result<Unit> {
-        let held = (self.window.len() / UNIT_BYTES) as i64;
-        if offset < self.window_first || offset >= self.window_first + held {
-            let per_file = (file_bytes / UNIT_BYTES as u64) as i64;
-            let count = WINDOW_UNITS.min(per_file - offset % per_file).min(self.end - offset);
-            let base = (offset / per_file) as u64 * file_bytes;
-            let index = self.files.binary_search_by_key(&base, |(base, ..)| *base);
-            let (.., file) = index
+    fn unit_bytes(&self) -> u64 {
+        self.name.format.unit_bytes() as u64
+    }
+
+    fn per_file(&self) -> i64 {
+        (self.file_bytes / self.unit_bytes()) as i64
+    }
+
+    /// The entry that holds `offset`, or that in front of it; the queue has messages up to there.
+    /// `next` points behind it, also if it cannot be read.
+    fn find(&mut self, offset: i64) -> std::io::Result<QueueUnit> {
+        if self.name.format == QueueFormat::Simple {
+            self.next = offset + 1;
+            return self.entry(offset);
+        }
+        // Records come in the order of the entries; only what is wrong has to be looked for.
+        if self.next < self.end {
+            let entry = self.entry(self.next)?;
+            if entry.queue_offset == offset {
+                self.next += 1;
+                return Ok(entry);
+            }
+        }
+        let (mut low, mut high) = (self.first, self.end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            self.next = middle + 1;
+            if self.entry(middle)?.queue_offset <= offset {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        self.next = low.max(self.first + 1);
+        self.entry(self.next - 1)
+    }
+
+    /// The entry with this index, which the queue has.
+    fn entry(&mut self, index: i64) -> std::io::Result<QueueUnit> {
+        let (format, unit_bytes) = (self.name.format, self.unit_bytes());
+        let held = (self.window.len() as u64 / unit_bytes) as i64;
+        if index < self.window_first || index >= self.window_first + held {
+            let per_file = self.per_file();
+            let count = WINDOW_UNITS.min(per_file - index % per_file).min(self.end - index);
+            let base = (index / per_file) as u64 * self.file_bytes;
+            let found = self.files.binary_search_by_key(&base, |(base, ..)| *base);
+            let (.., file) = found
                 .ok()
-                .and_then(|index| self.files.get(index))
+                .and_then(|found| self.files.get(found))
                 .ok_or_else(|| std::io::Error::other("its file is missing"))?;
-            self.window.resize(count as usize * UNIT_BYTES, 0);
-            self.window_first = offset;
-            let place = (offset % per_file) as u64 * UNIT_BYTES as u64;
+            self.window.resize(count as usize * unit_bytes as usize, 0);
+            self.window_first = index;
+            let place = (index % per_file) as u64 * unit_bytes;
             if let Err(error) = file.read_at(&mut self.window, place) {
                 self.window.clear();
                 return Err(error);
             }
         }
-        let at = (offset - self.window_first) as usize;
-        units(&self.window).nth(at).ok_or_else(|| std::io::Error::other("it is not there"))
+        let at = (index - self.window_first) as usize;
+        let mut entries = format.entries(&self.window, self.window_first);
+        entries.nth(at).ok_or_else(|| std::io::Error::other("it is not there"))
     }
 
     /// Byte of an entry within its file.
-    fn place(&self, offset: i64, file_bytes: u64) -> u64 {
-        (offset as u64).saturating_mul(UNIT_BYTES as u64) % file_bytes
+    fn place(&self, index: i64) -> u64 {
+        (index as u64).saturating_mul(self.unit_bytes()) % self.file_bytes
     }
 
-    fn meet(&mut self, offset: i64) {
-        let bit = (offset - self.first) as usize;
+    fn meet(&mut self, index: i64) {
+        let bit = (index - self.first) as usize;
         self.met[bit / 64] |= 1 << (bit % 64);
     }
 
     /// Entries whose record was not met.
-    fn unmet(
-        &mut self,
-        file_bytes: u64,
-        clean: bool,
-        findings: &mut Findings,
-        report: &CheckReport,
-    ) {
+    fn unmet(&mut self, clean: bool, findings: &mut Findings, report: &CheckReport) {
         for bit in 0..(self.end - self.first) as usize {
             if self.met[bit / 64] == u64::MAX || self.met[bit / 64] >> (bit % 64) & 1 == 1 {
                 continue;
             }
             let offset = self.first + bit as i64;
             // What cannot be read was said by the walk.
-            let Ok(unit) = self.unit(offset, file_bytes) else { continue };
+            let Ok(entry) = self.entry(offset) else { continue };
+            let unit = entry.unit;
             let expired = unit.physical_offset < report.log_start as i64;
             if unit.is_filler() || expired {
                 continue;
             }
-            let at = Some(self.place(offset, file_bytes));
+            let at = Some(self.place(offset));
             let behind = unit.physical_offset >= report.log_end as i64;
             let what = if behind {
                 format!("entry {offset} points at {}, behind the log's end", unit.physical_offset)

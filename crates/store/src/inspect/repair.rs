@@ -295,7 +295,8 @@ impl Work<'_> {
 
     /// Leaves a queue as a directory without files, which recovery fills from the whole log.
     fn empty_queue(&mut self, name: &QueueName) -> Result<(), StoreError> {
-        let below = format!("consumequeue/{}/{}", name.topic, name.queue_id);
+        let root = name.format.directory_name();
+        let below = format!("{root}/{}/{}", name.topic, name.queue_id);
         let directory = self.config.root_dir.join(&below);
         self.file_system
             .create_directory(&directory)

@@ -1,10 +1,8 @@
 //! Verifying what is beside the log and the queues: `checkpoint`, `abort`, `config/*.json`, and
 //! what does not belong to the store.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
-use rocketmq_protocol::body::TopicConfigSerializeWrapper;
 use rocketmq_protocol::fastjson;
 
 use super::finding::{CheckReport, Findings};
@@ -147,18 +145,4 @@ fn table(file_system: &dyn FileSystem, path: &Path, findings: &mut Findings) {
             findings.damage(path, None, format!("{what}, and its .bak is no better"), repair);
         }
     }
-}
-
-/// The topics of the broker; `None` if its table cannot be read.
-pub(super) fn topics(
-    file_system: &dyn FileSystem,
-    config: &StoreConfig,
-) -> Option<BTreeSet<String>> {
-    let path = config.root_dir.join("config/topics.json");
-    let read = |path: &Path| {
-        let bytes = read_whole(file_system, path).ok()?;
-        let table: TopicConfigSerializeWrapper = fastjson::from_slice(&bytes).ok()?;
-        Some(table.topic_config_table.into_keys().collect())
-    };
-    read(&path).or_else(|| read(&path.with_extension("json.bak")))
 }

@@ -1,6 +1,7 @@
 //! Messages whose every byte follows from a number, so that they can be checked without being kept.
 
-use rocketmq_protocol::message::record::NewMessage;
+use rocketmq_protocol::message::batch;
+use rocketmq_protocol::message::record::{MessageRecord, NewMessage, sys_flag};
 
 use super::random::Random;
 
@@ -21,10 +22,44 @@ pub struct Spec {
     pub queue_id: i32,
     pub body_bytes: usize,
     pub padding_bytes: usize,
+    /// How many messages it has as an inner batch; 0 if it is none.
+    pub inner: usize,
 }
 
 impl Spec {
+    /// How many queue offsets it takes.
+    pub fn count(&self) -> usize {
+        self.inner.max(1)
+    }
+
     pub fn body(&self, id: u64) -> Vec<u8> {
+        if self.inner == 0 {
+            return self.plain_body(id);
+        }
+        let mut body = Vec::new();
+        for _ in 0..self.inner {
+            let part = batch::BatchMessage {
+                flag: 0,
+                body: &self.plain_body(id),
+                properties: b"TAGS\x01TagA\x02",
+            };
+            batch::encode(&mut body, &part).expect("it is short");
+        }
+        body
+    }
+
+    /// The property block of its record, which lies at this offset of its queue.
+    pub fn stored_properties(&self, id: u64, queue_offset: i64) -> Vec<u8> {
+        let mut block = self.properties(id);
+        if self.inner > 0 {
+            let count = self.inner;
+            let span = format!("INNER_NUM\x01{count}\x02INNER_BASE\x01{queue_offset:019}\x02");
+            block.extend_from_slice(span.as_bytes());
+        }
+        block
+    }
+
+    fn plain_body(&self, id: u64) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.body_bytes + 16);
         body.extend_from_slice(&id.to_be_bytes());
         let mut random = Random::new(id);
@@ -66,8 +101,12 @@ pub fn shared_key(id: u64) -> String {
     format!("all{}", id % 4)
 }
 
-/// The number of the message with this body.
-pub fn id_of(body: &[u8]) -> Option<u64> {
+/// The number of the message with this record.
+pub fn id_of(record: &MessageRecord<'_>) -> Option<u64> {
+    let body = match record.sys_flag & sys_flag::INNER_BATCH {
+        0 => record.body,
+        _ => batch::iter(record.body).next()?.ok()?.body,
+    };
     body.first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes))
 }
 

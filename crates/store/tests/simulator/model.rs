@@ -37,6 +37,8 @@ pub struct Model {
     /// By topic and queue; the index is the queue offset. Messages whose file has been removed stay
     /// in the list.
     pub queues: BTreeMap<(usize, i32), Vec<Message>>,
+    /// Which topics have batch queues and which have not, as long as they are there.
+    pub batch_topics: BTreeMap<usize, bool>,
     /// End of the log.
     pub written: i64,
     /// End of what was acknowledged as durable, moved by the store's callbacks.
@@ -77,6 +79,7 @@ impl Model {
 
     pub fn remove_topic(&mut self, topic: usize) {
         self.queues.retain(|(of, _), _| *of != topic);
+        self.batch_topics.remove(&topic);
     }
 
     /// Compares the store with the model, and after a crash takes over what of the undecided is
@@ -133,6 +136,9 @@ impl Model {
                 ));
             }
             self.in_flight.clear();
+            // A topic of which nothing is left can be made anew with the other kind of queues.
+            let queues = &self.queues;
+            self.batch_topics.retain(|topic, _| queues.keys().any(|(of, _)| of == topic));
             self.written = end;
             self.durable.store(end, Ordering::SeqCst);
         }
@@ -170,9 +176,9 @@ impl Model {
         for (queue_offset, message) in found {
             let expected = self.specs.get(message.id as usize);
             let expected = expected.filter(|spec| (spec.topic, spec.queue_id) == (topic, queue_id));
-            if expected.is_none() {
+            let Some(count) = expected.map(Spec::count) else {
                 return Err(at(format!("{queue_offset} holds message {} of another", message.id)));
-            }
+            };
             match list.get(next) {
                 Some(wanted) if *wanted == message => {}
                 Some(wanted) => {
@@ -182,7 +188,7 @@ impl Model {
                     if !found_in_flight.insert(message.id) {
                         return Err(at(format!("message {} is there twice", message.id)));
                     }
-                    list.push(message);
+                    list.extend(std::iter::repeat_n(message, count));
                 }
                 None => {
                     return Err(at(format!("{queue_offset} holds {message:?}, which is too much")));
@@ -191,7 +197,11 @@ impl Model {
             if queue_offset != next as i64 {
                 return Err(at(format!("message {} is at {queue_offset}, not {next}", message.id)));
             }
-            next += 1;
+            let taken = &list[next..];
+            if taken.iter().take_while(|of_list| **of_list == message).count() != count {
+                return Err(at(format!("message {} does not take {count} offsets", message.id)));
+            }
+            next += count;
             places.push(message);
         }
         if next < list.len() {
@@ -265,12 +275,12 @@ impl Model {
     fn check_contents(&self, bytes: &[u8]) -> Result<(), String> {
         for record in record::iter(bytes) {
             let record = record.map_err(|error| error.to_string())?;
-            let id = message::id_of(record.body).ok_or("a body is empty")?;
+            let id = message::id_of(&record).ok_or("a body is empty")?;
             let spec = self.specs.get(id as usize).ok_or("a message was never sent")?;
             if record.body != spec.body(id) {
                 return Err(format!("message {id} has another body"));
             }
-            if record.properties != spec.properties(id) {
+            if record.properties != spec.stored_properties(id, record.queue_offset) {
                 return Err(format!(
                     "message {id} has other properties: {:?}",
                     String::from_utf8_lossy(record.properties)
@@ -281,7 +291,7 @@ impl Model {
     }
 }
 
-/// The messages of a queue with their offsets, as a consumer gets them.
+/// The records of a queue with their offsets, as a consumer gets them.
 fn read_queue(store: &Store, topic: &str, queue_id: i32) -> Result<Vec<(i64, Message)>, String> {
     let mut messages = Vec::new();
     let mut from = store.min_queue_offset(topic, queue_id);
@@ -305,7 +315,9 @@ fn read_queue(store: &Store, topic: &str, queue_id: i32) -> Result<Vec<(i64, Mes
                 if record.queue_offset != from {
                     return Err(format!("{from} says that it is {}", record.queue_offset));
                 }
-                let id = message::id_of(record.body).ok_or_else(|| format!("{from} is empty"))?;
+                let id = message::id_of(&record).ok_or_else(|| format!("{from} is empty"))?;
+                let inner_num = record.property("INNER_NUM").map(str::parse);
+                let count: i64 = inner_num.unwrap_or(Ok(1)).map_err(|_| format!("{from}: num"))?;
                 messages.push((
                     from,
                     Message {
@@ -315,7 +327,7 @@ fn read_queue(store: &Store, topic: &str, queue_id: i32) -> Result<Vec<(i64, Mes
                         store_timestamp_ms: record.store_timestamp_ms,
                     },
                 ));
-                from += 1;
+                from += count;
             }
         }
         if result.next_begin_offset != from {

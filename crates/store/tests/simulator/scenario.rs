@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use rocketmq_protocol::message::batch;
 use rocketmq_protocol::message::record::BLANK_BYTES_MIN;
 use rocketmq_store::clock::ManualClock;
-use rocketmq_store::{DurableOutcome, Environment, Refusal, Store, StoreConfig};
+use rocketmq_store::{AppendBatch, DurableOutcome, Environment, Refusal, Store, StoreConfig};
 
 use super::Summary;
 use super::disk::{Call, SimulatedDisk};
@@ -53,6 +53,7 @@ impl Scenario {
         }
         config.commit_log_file_bytes = random.pick(&[4096, 4096, 8192, 16_384]);
         config.consume_queue_file_bytes = random.pick(&[160, 400, 1000]);
+        config.batch_consume_queue_file_bytes = random.pick(&[3 * 46, 8 * 46, 20 * 46]);
         config.index_slots = random.pick(&[3, 40, 700]);
         config.index_entries = random.pick(&[10, 40, 250]);
         config.enable_consume_queue_ext = config.consume_queue_file_bytes == 1000;
@@ -178,10 +179,21 @@ impl Scenario {
             queue.unwrap_or_else(|| (self.random.below(4) as usize, self.random.below(2) as i32));
         let padding_bytes =
             if self.random.percent(15) { self.random.below(1300) as usize } else { 0 };
-        let body_bytes = 8 + self.random.below(body_max) as usize;
-        let spec = Spec { topic, queue_id, body_bytes, padding_bytes };
+        let mut body_bytes = 8 + self.random.below(body_max) as usize;
+        let mut inner = 0;
+        if self.has_batch_queues(topic) {
+            inner = self.random.between(1, 5) as usize;
+            body_bytes = body_bytes.min(1_300 / inner);
+        }
+        let spec = Spec { topic, queue_id, body_bytes, padding_bytes, inner };
         self.model.specs.push(spec);
         (self.model.specs.len() as u64 - 1, spec)
+    }
+
+    /// What kind of queues a topic has is settled when it is made.
+    fn has_batch_queues(&mut self, topic: usize) -> bool {
+        let is_batch = self.random.percent(30);
+        *self.model.batch_topics.entry(topic).or_insert(is_batch)
     }
 
     /// Gives a message the size with which its record fills the current file of the log, or one
@@ -207,12 +219,10 @@ impl Scenario {
         let mut ids = Vec::new();
         for _ in 0..count {
             let (id, mut spec) = self.new_spec(body_max, None);
-            if count == 1 && self.random.percent(15) {
+            if count == 1 && spec.inner == 0 && self.random.percent(15) {
                 self.fill_file(id, &mut spec, &store);
             }
-            let (body, properties) = (spec.body(id), spec.properties(id));
-            let pushed = batch.push(&message::new_message(&spec, &body, &[&properties]));
-            pushed.map_err(|error| error.to_string())?;
+            push(&mut batch, id, &spec)?;
             ids.push(id);
         }
         self.finish_append(&store, batch, &ids)
@@ -222,6 +232,12 @@ impl Scenario {
         let count = self.random.between(1, 6);
         let queue = (self.random.below(4) as usize, self.random.below(2) as i32);
         let store = self.store();
+        if self.has_batch_queues(queue.0) {
+            let (id, spec) = self.new_spec(150, Some(queue));
+            let mut batch = store.new_batch();
+            push(&mut batch, id, &spec)?;
+            return self.finish_append(&store, batch, &[id]);
+        }
         let mut body = Vec::new();
         let mut ids = Vec::new();
         for _ in 0..count {
@@ -246,7 +262,7 @@ impl Scenario {
     fn finish_append(
         &mut self,
         store: &Store,
-        mut batch: rocketmq_store::AppendBatch,
+        mut batch: AppendBatch,
         ids: &[u64],
     ) -> Result<(), String> {
         let outcome = store.append(&mut batch);
@@ -265,12 +281,13 @@ impl Scenario {
                     list.len()
                 ));
             }
-            list.push(Message {
+            let message = Message {
                 id: *id,
                 physical_offset: placed.physical_offset,
                 end: placed.physical_offset + placed.bytes as i64,
                 store_timestamp_ms: placed.store_timestamp_ms,
-            });
+            };
+            list.extend(std::iter::repeat_n(message, spec.count()));
         }
         self.summary.messages += taken as u64;
         let physical = batch.result(0).map(|placed| placed.physical_offset);
@@ -554,6 +571,18 @@ impl Scenario {
         let disk = self.disk.clone();
         disk.undisturbed(|| self.model.check(&store, Moment::Running))
     }
+}
+
+/// Adds a message, or an inner batch, to what is appended.
+fn push(batch: &mut AppendBatch, id: u64, spec: &Spec) -> Result<(), String> {
+    let (body, properties) = (spec.body(id), spec.properties(id));
+    let properties = [&properties[..]];
+    let message = message::new_message(spec, &body, &properties);
+    let pushed = match spec.inner {
+        0 => batch.push(&message),
+        _ => batch.push_inner_batch(&message),
+    };
+    pushed.map(drop).map_err(|error| error.to_string())
 }
 
 /// Whether an error names a path, or the directory that it lies in.
