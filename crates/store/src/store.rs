@@ -371,7 +371,7 @@ impl Store {
     /// Whether reading the record there is unlikely to wait for the disk: it lies within the newest
     /// part of the log that `accessMessageInMemoryMaxRatio` takes to be in memory.
     pub fn is_hot(&self, physical_offset: i64) -> bool {
-        self.written().0 - physical_offset <= self.hot_bytes
+        self.written().0.saturating_sub(physical_offset) <= self.hot_bytes
     }
 
     /// Where the record of a queue's message lies, for [`Store::is_hot`].
