@@ -250,5 +250,4 @@ fn read_ops<W: World>(checker: &mut Checker, world: &mut W, op_end: i64) -> Resu
 }
 
 #[cfg(test)]
-#[path = "round_tests.rs"]
 mod tests;

@@ -1,66 +1,36 @@
-//! Rounds against a model of log, producers and crashes.
+//! A broker and its producers, without I/O: what the rounds are tried on.
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
-use proptest::prelude::*;
 use rocketmq_protocol::names::{TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC};
 
-use super::*;
+use super::super::*;
+use super::RULES;
 use crate::metadata::consumer_offset::ConsumerOffsets;
 use crate::transaction::decisions::Decisions;
 use crate::transaction::half::QUEUE_ID;
 use crate::transaction::progress::{self, Progress};
 
-const RULES: Rules = Rules { timeout_ms: 100, check_max: 3, kept_ms: 1_000_000 };
-
-fn half(born_ms: i64) -> Half<()> {
-    let record = ();
-    Half { queue_offset: 0, born_ms, check_times: 0, immunity_ms: None, fault: None, record }
-}
-
-#[test]
-fn verdicts_are_javas() {
-    let at = |half: Half<()>, now_ms| judge(&half, &RULES, now_ms);
-    assert_eq!(at(half(0), 0), Verdict::Wait);
-    assert_eq!(at(half(0), 99), Verdict::Wait);
-    assert_eq!(at(half(0), 100), Verdict::Check(1));
-    assert_eq!(at(half(1), 0), Verdict::Check(1), "the producer's clock is ahead");
-    assert_eq!(at(half(0), 1_000_001), Verdict::GiveUp(GivenUp::Old));
-    assert_eq!(at(Half { check_times: 2, ..half(0) }, 500), Verdict::Check(3));
-    assert_eq!(at(Half { check_times: 3, ..half(0) }, 500), Verdict::GiveUp(GivenUp::Asked));
-    let immune = |ms| Half { immunity_ms: Some(ms), ..half(0) };
-    assert_eq!(at(immune(50), 49), Verdict::PutBack);
-    assert_eq!(at(immune(50), 50), Verdict::Check(1), "it may ask for less than the broker's time");
-    assert_eq!(at(immune(5_000), 4_999), Verdict::PutBack);
-    assert_eq!(at(immune(-1), 99), Verdict::PutBack);
-    assert_eq!(at(immune(-1), 100), Verdict::Check(1));
-    assert_eq!(at(Half { fault: Some("x"), ..half(0) }, 0), Verdict::GiveUp(GivenUp::Faulty("x")));
-    let rules = Rules { check_max: 0, kept_ms: 0, ..RULES };
-    assert_eq!(judge(&half(0), &rules, 50), Verdict::Wait, "it has its time to be decided");
-    assert_eq!(judge(&half(0), &rules, 100), Verdict::Check(1), "and is asked about once");
-}
-
 /// What a producer is going to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Commit,
     RollBack,
     Never,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Copied {
-    transaction: usize,
-    born_ms: i64,
-    check_times: i32,
-    immunity_ms: Option<i64>,
+pub(super) struct Copied {
+    pub(super) transaction: usize,
+    pub(super) born_ms: i64,
+    pub(super) check_times: i32,
+    pub(super) immunity_ms: Option<i64>,
 }
 
 /// The log: everything in the order in which it was stored.
 #[derive(Clone, Debug)]
-enum Entry {
+pub(super) enum Entry {
     Half(Copied),
     Op(Vec<i64>),
     Committed(usize),
@@ -68,36 +38,36 @@ enum Entry {
 }
 
 /// A broker and its producers.
-struct Model {
-    log: Vec<Entry>,
+pub(super) struct Model {
+    pub(super) log: Vec<Entry>,
     /// How much of the log survives a loss of power.
-    durable: usize,
-    decisions: Decisions,
-    progress: Progress,
-    offsets: ConsumerOffsets,
+    pub(super) durable: usize,
+    pub(super) decisions: Decisions,
+    pub(super) progress: Progress,
+    pub(super) offsets: ConsumerOffsets,
     /// consumerOffset.json.
-    on_disk: (Option<i64>, Option<i64>),
-    checker: Option<Checker>,
-    decided_max: usize,
-    now_ms: i64,
-    fates: Vec<Fate>,
+    pub(super) on_disk: (Option<i64>, Option<i64>),
+    pub(super) checker: Option<Checker>,
+    pub(super) decided_max: usize,
+    pub(super) now_ms: i64,
+    pub(super) fates: Vec<Fate>,
     /// Where the producers believe their half messages to be; none once a crash took them.
-    known: Vec<Option<i64>>,
+    pub(super) known: Vec<Option<i64>>,
     /// Checks under way: transaction and place.
-    asked: Vec<(usize, i64)>,
-    asked_times: Vec<u32>,
-    given_up: BTreeSet<usize>,
+    pub(super) asked: Vec<(usize, i64)>,
+    pub(super) asked_times: Vec<u32>,
+    pub(super) given_up: BTreeSet<usize>,
     /// Transactions that their producers decide while a round goes on.
-    meanwhile: Vec<usize>,
+    pub(super) meanwhile: Vec<usize>,
     /// Appends of the service until one fails.
-    fails_in: Option<u32>,
+    pub(super) fails_in: Option<u32>,
     /// Half messages that a round may look at.
-    steps: u32,
-    check_max: i32,
+    pub(super) steps: u32,
+    pub(super) check_max: i32,
 }
 
 impl Model {
-    fn new(decided_max: usize, check_max: i32) -> Model {
+    pub(super) fn new(decided_max: usize, check_max: i32) -> Model {
         Model {
             log: Vec::new(),
             durable: 0,
@@ -120,7 +90,7 @@ impl Model {
         }
     }
 
-    fn halves(&self, log_end: usize) -> Vec<Copied> {
+    pub(super) fn halves(&self, log_end: usize) -> Vec<Copied> {
         let halves = self.log[..log_end].iter().filter_map(|entry| match entry {
             Entry::Half(half) => Some(*half),
             _ => None,
@@ -128,7 +98,7 @@ impl Model {
         halves.collect()
     }
 
-    fn ops(&self, log_end: usize) -> Vec<Vec<i64>> {
+    pub(super) fn ops(&self, log_end: usize) -> Vec<Vec<i64>> {
         let ops = self.log[..log_end].iter().filter_map(|entry| match entry {
             Entry::Op(decided) => Some(decided.clone()),
             _ => None,
@@ -136,7 +106,7 @@ impl Model {
         ops.collect()
     }
 
-    fn send(&mut self, fate: Fate, immunity_ms: Option<i64>) {
+    pub(super) fn send(&mut self, fate: Fate, immunity_ms: Option<i64>) {
         let place = self.halves(self.log.len()).len() as i64;
         let transaction = self.fates.len();
         let born_ms = self.now_ms;
@@ -147,7 +117,7 @@ impl Model {
     }
 
     /// END_TRANSACTION.
-    fn decide(&mut self, transaction: usize, place: i64) {
+    pub(super) fn decide(&mut self, transaction: usize, place: i64) {
         let halves = self.halves(self.log.len());
         let is_there = usize::try_from(place).ok().and_then(|place| halves.get(place));
         if is_there.is_none_or(|half| half.transaction != transaction) {
@@ -161,7 +131,7 @@ impl Model {
         self.decisions.begin(place).done(16);
     }
 
-    fn append(&mut self, entry: Entry) -> Result<(), &'static str> {
+    pub(super) fn append(&mut self, entry: Entry) -> Result<(), &'static str> {
         match &mut self.fails_in {
             Some(0) => {
                 self.fails_in = None;
@@ -174,7 +144,7 @@ impl Model {
         Ok(())
     }
 
-    fn write_ops(&mut self) -> Result<(), &'static str> {
+    pub(super) fn write_ops(&mut self) -> Result<(), &'static str> {
         let decisions = std::mem::take(&mut self.decisions);
         let written = decisions.write(16, |body| {
             let decided = body.split(',').filter_map(|text| text.parse().ok()).collect();
@@ -184,7 +154,7 @@ impl Model {
         written
     }
 
-    fn round(&mut self, steps: u32) {
+    pub(super) fn round(&mut self, steps: u32) {
         self.steps = steps;
         let mut checker = self.checker.take().unwrap_or_else(|| {
             let (half, op) = progress::read(&self.offsets);
@@ -197,16 +167,16 @@ impl Model {
         self.checker = Some(checker);
     }
 
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         self.progress.publish(&self.offsets, self.log.len() as i64, self.durable as i64);
     }
 
-    fn persist(&mut self) {
+    pub(super) fn persist(&mut self) {
         self.on_disk = progress::read(&self.offsets);
     }
 
     /// Power is lost, with some of what was not durable.
-    fn crash(&mut self, lost: usize) {
+    pub(super) fn crash(&mut self, lost: usize) {
         let end = self.log.len().saturating_sub(lost).max(self.durable);
         self.log.truncate(end);
         self.durable = end;
@@ -239,7 +209,7 @@ impl Model {
     }
 
     /// No offset has passed a half message that is not settled in the log as far as `log_end`.
-    fn check_offsets(&self, log_end: usize, half_offset: i64, op_offset: i64) {
+    pub(super) fn check_offsets(&self, log_end: usize, half_offset: i64, op_offset: i64) {
         let halves = self.halves(log_end);
         let ops = self.ops(log_end);
         for (place, half) in halves.iter().enumerate().take(half_offset.max(0) as usize) {
@@ -262,7 +232,7 @@ impl Model {
         }
     }
 
-    fn check_invariants(&self) {
+    pub(super) fn check_invariants(&self) {
         if let Some(checker) = &self.checker {
             self.check_offsets(self.log.len(), checker.half_offset(), checker.op_offset());
         }
@@ -276,7 +246,7 @@ impl Model {
     }
 
     /// Lets everything come to its end, with producers that answer.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.fails_in = None;
         for _ in 0..40 {
             self.now_ms += 100_000 / 40;
@@ -312,7 +282,7 @@ impl Model {
     }
 }
 
-fn no_offsets() -> ConsumerOffsets {
+pub(super) fn no_offsets() -> ConsumerOffsets {
     ConsumerOffsets::load(Path::new("/nowhere"), 500).unwrap()
 }
 
@@ -410,204 +380,4 @@ impl World for Model {
     fn settled(&mut self, half_offset: i64) {
         self.decisions.settled(half_offset);
     }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Send(Fate, Option<i64>),
-    /// A producer decides about the half message as it was sent.
-    Decide(prop::sample::Index),
-    /// The same in the middle of a round.
-    Meanwhile(prop::sample::Index),
-    /// A producer answers a check.
-    Answer(prop::sample::Index),
-    /// A check is lost on its way.
-    Forget(prop::sample::Index),
-    WriteOps,
-    Round(u32),
-    /// The service's next but so many append fails.
-    Fail(u32),
-    Flush(prop::sample::Index),
-    Publish,
-    Persist,
-    Wait(i64),
-    Crash(prop::sample::Index),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let fate = prop_oneof![Just(Fate::Commit), Just(Fate::RollBack), Just(Fate::Never)];
-    let immunity = prop_oneof![3 => Just(None), 1 => (0..1_500_i64).prop_map(Some)];
-    let index = any::<prop::sample::Index>;
-    prop_oneof![
-        6 => (fate, immunity).prop_map(|(fate, immunity)| Step::Send(fate, immunity)),
-        5 => index().prop_map(Step::Decide),
-        3 => index().prop_map(Step::Meanwhile),
-        4 => index().prop_map(Step::Answer),
-        1 => index().prop_map(Step::Forget),
-        2 => Just(Step::WriteOps),
-        5 => prop_oneof![1 => 0..6_u32, 2 => Just(u32::MAX)].prop_map(Step::Round),
-        1 => (0..3_u32).prop_map(Step::Fail),
-        3 => index().prop_map(Step::Flush),
-        4 => Just(Step::Publish),
-        3 => Just(Step::Persist),
-        3 => (0..200_i64).prop_map(Step::Wait),
-        2 => index().prop_map(Step::Crash),
-    ]
-}
-
-fn take(model: &mut Model, step: &Step) {
-    match step {
-        Step::Send(fate, immunity_ms) => model.send(*fate, *immunity_ms),
-        Step::Decide(which) if !model.known.is_empty() => {
-            let transaction = which.index(model.known.len());
-            if let Some(place) = model.known[transaction] {
-                model.decide(transaction, place);
-            }
-        }
-        Step::Meanwhile(which) if !model.known.is_empty() => {
-            model.meanwhile.push(which.index(model.known.len()));
-        }
-        Step::Answer(which) if !model.asked.is_empty() => {
-            let (transaction, place) = model.asked.remove(which.index(model.asked.len()));
-            model.decide(transaction, place);
-        }
-        Step::Forget(which) if !model.asked.is_empty() => {
-            model.asked.remove(which.index(model.asked.len()));
-        }
-        Step::Decide(_) | Step::Meanwhile(_) | Step::Answer(_) | Step::Forget(_) => {}
-        Step::WriteOps => {
-            // What fails goes on waiting.
-            let _ = model.write_ops();
-        }
-        Step::Round(steps) => model.round(*steps),
-        Step::Fail(appends) => model.fails_in = Some(*appends),
-        Step::Flush(how_far) => {
-            let rest = model.log.len() - model.durable;
-            model.durable += how_far.index(rest + 1);
-        }
-        Step::Publish => model.publish(),
-        Step::Persist => model.persist(),
-        Step::Wait(ms) => model.now_ms += ms,
-        Step::Crash(how_much) => {
-            let rest = model.log.len() - model.durable;
-            model.crash(how_much.index(rest + 1));
-        }
-    }
-    model.check_invariants();
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
-
-    /// Whatever happens in whatever order: no committed message is lost, none that was rolled back is
-    /// shown, an undecided one is asked about until the maximum, and no offset passes one.
-    #[test]
-    fn nothing_is_lost_or_shown_in_vain(
-        steps in prop::collection::vec(step(), 0..120),
-        decided_max in prop_oneof![Just(1_usize), Just(3), Just(1 << 20)],
-        check_max in 1..6_i32,
-    ) {
-        let mut model = Model::new(decided_max, check_max);
-        for step in &steps {
-            take(&mut model, step);
-        }
-        model.settle();
-    }
-}
-
-#[test]
-fn a_decision_in_memory_is_written_before_its_half_is_passed() {
-    let mut model = Model::new(1 << 20, 3);
-    model.send(Fate::Commit, None);
-    model.now_ms += 1_000;
-    // It comes when the round has written what waited, and its op message cannot be stored.
-    model.meanwhile = vec![0];
-    model.fails_in = Some(0);
-    model.round(u32::MAX);
-    assert_eq!(model.checker.as_ref().unwrap().half_offset(), 0, "the op message was not stored");
-    model.round(u32::MAX);
-    assert_eq!(model.checker.as_ref().unwrap().half_offset(), 1);
-    assert!(model.asked.is_empty(), "nobody was asked");
-    assert!(!model.decisions.is_due(Duration::ZERO));
-}
-
-#[test]
-fn a_half_that_waits_holds_up_the_round_and_an_immune_one_does_not() {
-    let mut model = Model::new(1 << 20, 3);
-    model.send(Fate::Never, Some(100_000));
-    model.send(Fate::Never, None);
-    model.now_ms += 50;
-    model.round(u32::MAX);
-    assert_eq!(model.checker.as_ref().unwrap().half_offset(), 1, "only the first one was put back");
-    model.now_ms += 50;
-    model.round(u32::MAX);
-    assert_eq!(model.asked, [(1, 3)]);
-    assert_eq!(model.checker.as_ref().unwrap().half_offset(), 3, "copies are for the next round");
-    let copies = model.halves(model.log.len());
-    assert_eq!(copies.len(), 5);
-    assert_eq!((copies[2].check_times, copies[4].check_times), (0, 0), "waiting is no check");
-}
-
-/// A topic whose front is gone from the log, and whose records cannot all be read.
-#[test]
-fn what_the_log_has_lost_is_passed_over() {
-    struct Gone {
-        inner: Model,
-        first: i64,
-    }
-    impl World for Gone {
-        type Record = Copied;
-        type Error = &'static str;
-        fn now_ms(&self) -> i64 {
-            self.inner.now_ms()
-        }
-        fn goes_on(&mut self) -> bool {
-            true
-        }
-        fn write_decisions(&mut self) -> Result<(), &'static str> {
-            Ok(())
-        }
-        fn op_end(&self) -> i64 {
-            5
-        }
-        fn half_end(&self) -> i64 {
-            self.inner.half_end()
-        }
-        fn read_ops(&mut self, from: i64) -> Result<Read<(Vec<Op>, i64)>, &'static str> {
-            Ok(if from < 3 { Read::Moved(3) } else { Read::Nothing })
-        }
-        fn read_half(&mut self, offset: i64) -> Result<Read<Half<Copied>>, &'static str> {
-            if offset < self.first {
-                Ok(Read::Moved(self.first))
-            } else {
-                self.inner.read_half(offset)
-            }
-        }
-        fn put_back(&mut self, _: &Half<Copied>, _: Option<i32>) -> Result<PutBack, &'static str> {
-            Ok(PutBack::Impossible("full"))
-        }
-        fn give_up(&mut self, half: &Half<Copied>, why: GivenUp) -> Result<PutBack, &'static str> {
-            assert_eq!(why, GivenUp::Faulty("full"));
-            self.inner.give_up(half, GivenUp::Asked)
-        }
-        fn settled(&mut self, _: i64) {}
-    }
-    let mut inner = Model::new(1 << 20, 3);
-    for _ in 0..4 {
-        inner.send(Fate::Never, None);
-    }
-    inner.now_ms += 1_000;
-    let mut world = Gone { inner, first: 2 };
-    let mut checker = Checker::new(0, 0);
-    run(&mut checker, &mut world, &RULES).unwrap();
-    assert_eq!(
-        (checker.half_offset(), checker.op_offset()),
-        (4, 3),
-        "ops that cannot be read stay"
-    );
-    assert_eq!(world.inner.given_up, BTreeSet::from([2, 3]));
-    // The tail of both topics was lost.
-    let mut checker = Checker::new(9, 9);
-    run(&mut checker, &mut world, &RULES).unwrap();
-    assert_eq!((checker.half_offset(), checker.op_offset()), (4, 5));
 }
