@@ -27,6 +27,7 @@ pub mod topic;
 pub mod transaction;
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -145,7 +146,7 @@ impl BrokerService {
             let conn = in_flight.connection();
             let response = match Frame::decode(copy.get(LENGTH_BYTES..).unwrap_or_default()) {
                 Ok(frame) => match work {
-                    Elsewhere::Answer(handler) => handler(&state, conn, &frame),
+                    Elsewhere::Answer(handler) => answer(code, || handler(&state, conn, &frame)),
                     Elsewhere::Wait(handler) => {
                         let later = handler(&state, conn, &frame);
                         let runtime = state.runtime.clone();
@@ -166,6 +167,16 @@ impl BrokerService {
         });
         self.lanes.run(&self.state.runtime, conn, job);
     }
+}
+
+/// What a handler answers. One that panics is a defect of ours: the client is told so at once, as by
+/// a Java broker whose processor threw, instead of waiting in vain. Locks are free again after a panic.
+fn answer(code: RequestCode, handler: impl FnOnce() -> Response) -> Response {
+    catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|_| {
+        tracing::error!(%code, "handler panicked");
+        let remark = format!("{code} failed by a fault of the broker; its log says more");
+        Response::error(ResponseCode::SYSTEM_ERROR, remark)
+    })
 }
 
 impl Service for BrokerService {
@@ -351,6 +362,15 @@ mod tests {
         RequestCode::LITE_PULL_MESSAGE,
         RequestCode::END_TRANSACTION,
     ];
+
+    #[test]
+    fn a_handler_that_panics_is_answered_for() {
+        let response = answer(RequestCode::GET_BROKER_CONFIG, || unreachable!("a fault"));
+        assert_eq!(response.code, ResponseCode::SYSTEM_ERROR);
+        let remark = response.remark.expect("a remark");
+        assert!(remark.starts_with("GET_BROKER_CONFIG(26) failed"), "{remark}");
+        assert_eq!(answer(RequestCode::GET_BROKER_CONFIG, Response::ok), Response::ok());
+    }
 
     /// Rows of the table of requests: code, name, to whom, state.
     fn documented() -> Vec<(i32, &'static str, &'static str, &'static str)> {
