@@ -157,17 +157,20 @@ fn word(text: &str) -> Token<'_> {
     keyword.map_or(Token::Name(text), |&(_, token)| token)
 }
 
-/// Bytes of the quoted text that `rest` begins with, quotes included.
+/// Bytes of the longest quoted text that `rest` begins with, quotes included. Two quotes stand for
+/// one; where no single quote follows, the first of the last two is the end.
 fn text_len(rest: &[u8]) -> Option<usize> {
+    let mut fallback = None;
     let mut at = 1;
-    loop {
-        at += rest.get(at..)?.iter().position(|byte| *byte == b'\'')? + 1;
-        match rest.get(at) {
-            // Two quotes stand for one.
-            Some(b'\'') => at += 1,
-            _ => return Some(at),
+    while let Some(quote) = rest.get(at..).and_then(|rest| memchr::memchr(b'\'', rest)) {
+        let end = at + quote + 1;
+        if rest.get(end) != Some(&b'\'') {
+            return Some(end);
         }
+        fallback = Some(end);
+        at = end + 1;
     }
+    fallback
 }
 
 fn digits(bytes: &[u8]) -> usize {
@@ -237,6 +240,8 @@ mod tests {
         assert_eq!(all("5..3"), [Float("5."), Float(".3")]);
         assert_eq!(all("nOt iS null $a_1"), [Not, Is, Null, Name("$a_1")]);
         assert_eq!(all("'it''s' '' ''''"), [Text("it''s"), Text(""), Text("''")]);
+        let open = Lexer::new("'x''y''z").next();
+        assert_eq!(open, Ok((Text("x''y"), 0)), "as far as it ends");
         assert_eq!(
             all("a<>b<=c<d"),
             [Name("a"), NotEqual, Name("b"), LessEqual, Name("c"), Less, Name("d")]
@@ -262,7 +267,8 @@ mod tests {
             (".", 1, "`.`"),
             ("a /* b", 3, "`/`"),
             ("a = 'b", 5, "no closing quote"),
-            ("'''", 1, "no closing quote"),
+            ("'''", 3, "no closing quote"),
+            ("'x''y''z", 7, "no closing quote"),
         ] {
             let mut lexer = Lexer::new(text);
             let error = std::iter::from_fn(|| Some(lexer.next()))
