@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{append, bodies, message, small_config};
+use rocketmq_protocol::message::batch;
 use rocketmq_store::clock::ManualClock;
 use rocketmq_store::file_system::OpenMode;
 use rocketmq_store::small_file::{read_small_file, write_small_file};
@@ -154,6 +155,71 @@ fn offsets_go_on_when_all_messages_of_a_queue_have_expired() {
     disk.set_used_percent(0);
     store.tick().unwrap();
     assert_eq!(append(&store, "A", 0, b"next"), 8);
+}
+
+#[test]
+fn old_files_of_a_queue_go_in_order() {
+    for seed in 0..20 {
+        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
+        let mut config = small_config(Path::new(ROOT));
+        config.delete_commit_log_files_interval_ms = 0;
+        config.delete_consume_queue_files_interval_ms = 0;
+        let (store, _) = open_with(&disk, config);
+        for _ in 0..40 {
+            append(&store, "A", 0, b"soon gone");
+        }
+        for n in 0..12u8 {
+            append(&store, "B", 0, &[n; 1500]);
+        }
+        disk.set_used_percent(86);
+        store.tick().unwrap();
+        assert_eq!((store.min_queue_offset("A", 0), store.max_queue_offset("A", 0)), (40, 40));
+        drop(store);
+        // Of the names that were removed and not synced any may be there again.
+        disk.cut_power();
+        let (store, _) = open(&disk);
+        let offsets = (store.min_queue_offset("A", 0), store.max_queue_offset("A", 0));
+        assert_eq!(offsets, (40, 40), "seed {seed}");
+    }
+}
+
+#[test]
+fn offsets_of_a_batch_queue_go_on_when_its_newest_batch_is_lost() {
+    let disk = new_disk();
+    let mut config = small_config(Path::new(ROOT));
+    config.batch_consume_queue_file_bytes = 4 * 46;
+    let open = || open_with(&disk, config.clone());
+    let (store, _) = open();
+    let mut body = Vec::new();
+    for _ in 0..3 {
+        let part = batch::BatchMessage { flag: 0, body: b"one of three", properties: b"" };
+        batch::encode(&mut body, &part).unwrap();
+    }
+    let append_batch = |store: &Store| {
+        let mut batch = store.new_batch();
+        batch.push_inner_batch(&message("Batches", 0, &body)).unwrap();
+        store.append(&mut batch).unwrap();
+        batch.result(0).unwrap().queue_offset
+    };
+    for _ in 0..4 {
+        append_batch(&store);
+    }
+    for n in 0..8u8 {
+        append(&store, "B", 0, &[n; 1500]);
+    }
+    store.flush().unwrap();
+    // The first entry of a new file, whose record is written and not synced.
+    assert_eq!(append_batch(&store), 12);
+    disk.set_used_percent(86);
+    store.tick().unwrap();
+    assert!(store.min_physical_offset() > 0);
+    disk.sync_directory(&Path::new(ROOT).join("batchconsumequeue/Batches/0")).unwrap();
+    let end = store.max_physical_offset();
+    lose_power(&disk, store);
+    disk.set_used_percent(0);
+    let (store, report) = open();
+    assert!(report.log_end < end, "{report}");
+    assert_eq!(append_batch(&store), 12);
 }
 
 #[test]
