@@ -345,3 +345,32 @@ fn a_check_reads_batch_queues_and_a_repair_builds_them_anew() {
     let (store, _) = open(directory.path());
     assert_eq!(spans(&store, 0), SPANS);
 }
+
+#[test]
+fn a_slave_has_the_same_batch_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    let master = filled(&directory.path().join("master"));
+    let (slave, _) = open(&directory.path().join("slave"));
+    slave.take_copies_only();
+    while let Some(piece) = master.log_bytes(slave.written().0, 1 << 20) {
+        let taken = slave.append_copy(slave.written().0, &piece).unwrap();
+        assert_eq!(taken, piece.len());
+    }
+    assert_eq!(slave.written(), master.written());
+    assert_eq!(spans(&slave, 0), SPANS);
+    assert_eq!(slave.max_queue_offset("Batches", 0), 20);
+}
+
+#[test]
+fn batches_in_the_write_buffer_show_when_they_are_committed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = small_config(directory.path());
+    config.batch_consume_queue_file_bytes = 4 * 46;
+    config.transient_store_pool_enable = true;
+    let (store, _) = Store::open(config, quiet()).unwrap();
+    for (count, (base, _)) in COUNTS.into_iter().zip(SPANS) {
+        assert_eq!(append_batch(&store, 0, count).queue_offset, base);
+    }
+    store.commit().unwrap();
+    assert_eq!(spans(&store, 0), SPANS);
+}
