@@ -64,13 +64,13 @@ impl Store {
         // Files and records end together, so what was written are whole records.
         let taken = (log.written().0 - physical_offset).max(0) as usize;
         let turn = self.parts.dispatcher.turn();
-        let (mut arrivals, mut timestamp_ms) = (Vec::new(), 0);
+        let mut arrivals = Vec::new();
         walk(&bytes[..taken.min(whole)], start, file_bytes, |record| {
-            timestamp_ms = timestamp_ms.max(record.store_timestamp_ms);
+            // In front of its dispatch: what is dispatched is never newer than the newest message.
+            log.note_time(&mut appender, record.store_timestamp_ms);
             self.parts.dispatch_record(record, &mut arrivals);
         });
         self.parts.dispatcher.publish(&turn, log.written().0);
-        log.note_time(&mut appender, timestamp_ms);
         drop((turn, appender));
         self.parts.tell(&arrivals);
         written?;

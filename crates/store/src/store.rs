@@ -461,8 +461,8 @@ impl Store {
         self.parts.log.store_timestamp_ms(self.parts.log.min_offset())
     }
 
-    /// Store time of the newest message of the log, in ms; 0 without one. Messages that are not
-    /// appended yet get this time or a later one.
+    /// Store time of the newest message of the log, in ms; 0 without one. No message that was
+    /// dispatched, and so got its bit map, is newer.
     pub fn newest_message_time(&self) -> i64 {
         self.parts.log.timestamp_ms()
     }

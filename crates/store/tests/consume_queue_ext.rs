@@ -101,7 +101,9 @@ fn tags_codes(root: &Path) -> Vec<i64> {
 fn readers_see_the_tags_code_and_the_bit_map_behind_the_address() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path());
+    assert_eq!(store.newest_message_time(), 0);
     fill(&store);
+    assert_eq!(Some(store.newest_message_time()), store.store_time_at("A", 0, 9).unwrap());
     for is_written in [false, true] {
         if is_written {
             store.flush().unwrap();
