@@ -147,6 +147,7 @@ fn bad_decisions_are_refused_by_name_and_change_nothing() {
         (wrong("commitLogOffset", "1"), "no half message at offset 1"),
         (wrong("commitLogOffset", "-5"), "offset -5"),
         (wrong("commitLogOffset", "9223372036854775807"), "offset 9223372036854775807"),
+        (wrong("commitLogOffset", "-9223372036854775808"), "offset -9223372036854775808"),
         (wrong("commitLogOffset", ordinary), "no half message at offset"),
         (wrong("commitOrRollback", "4"), "commitOrRollback field wrong: 4"),
         (wrong("commitOrRollback", "commit"), "commitOrRollback"),

@@ -233,8 +233,11 @@ fn read_ops<W: World>(checker: &mut Checker, world: &mut W, op_end: i64) -> Resu
         let from = checker.next_op();
         match world.read_ops(from)? {
             Read::Found((ops, next)) => {
+                // Asked for after they were read: what they name was stored before them. A decision about
+                // nothing must not hold the op offset for ever.
+                let half_end = world.half_end();
                 for (op_offset, decided) in ops {
-                    checker.read_op(op_offset, decided);
+                    checker.read_op(op_offset, decided.into_iter().filter(|half| *half < half_end));
                 }
                 // Behind entries that stand for no message, too.
                 checker.move_ops(next.max(checker.next_op()));

@@ -175,6 +175,23 @@ fn a_half_that_waits_holds_up_the_round_and_an_immune_one_does_not() {
     assert_eq!((copies[2].check_times, copies[4].check_times), (0, 0), "waiting is no check");
 }
 
+#[test]
+fn a_decision_about_nothing_holds_up_nothing() {
+    let mut model = Model::new(1 << 20, 3);
+    model.send(Fate::Commit, None);
+    model.log.push(model::Entry::Op(vec![0, 7, i64::MAX, i64::MIN]));
+    model.round(u32::MAX);
+    let checker = model.checker.as_ref().unwrap();
+    assert_eq!((checker.half_offset(), checker.op_offset()), (1, 1));
+    // The half message that gets such an offset later is asked about as any other one.
+    for _ in 0..7 {
+        model.send(Fate::Never, None);
+    }
+    model.now_ms += 1_000;
+    model.round(u32::MAX);
+    assert_eq!(model.asked.len(), 7);
+}
+
 /// A topic whose front is gone from the log, and whose records cannot all be read.
 #[test]
 fn what_the_log_has_lost_is_passed_over() {
