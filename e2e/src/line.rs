@@ -15,6 +15,8 @@ pub enum Line {
     Serving,
     /// A producer or consumer has started.
     Ready,
+    /// A consumer that was suspended from its start takes messages from now on.
+    Resumed,
     /// The queues a push consumer holds have changed.
     Assigned {
         /// Each `topic/broker/queueId`.

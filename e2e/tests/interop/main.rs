@@ -10,6 +10,7 @@ mod delays;
 mod disk;
 mod filters;
 mod golden;
+mod groups;
 mod kills;
 mod mqadmin;
 mod mqadmin_groups;

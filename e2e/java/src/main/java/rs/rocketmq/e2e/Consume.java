@@ -1,14 +1,18 @@
 package rs.rocketmq.e2e;
 
 import java.nio.charset.StandardCharsets;
+import java.text.SimpleDateFormat;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
+import java.util.Date;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -21,6 +25,11 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.filter.ExpressionType;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -46,7 +55,10 @@ final class Consume {
     private final String namesrv;
     private final String instance;
     private final String model;
-    private final boolean fromFirst;
+    private final String from;
+    private final long fromTimeMs;
+    private final String strategy;
+    private final long suspendMs;
     private final int batch;
     private final int threads;
     private final long count;
@@ -71,7 +83,11 @@ final class Consume {
         instance = options.text("instance", "c" + System.nanoTime());
         model = oneOf("model", options.text("model", "cluster"), "cluster", "broadcast").equals("broadcast")
             ? "BROADCASTING" : "CLUSTERING";
-        fromFirst = oneOf("from", options.text("from", "first"), "first", "last").equals("first");
+        from = oneOf("from", options.text("from", "first"), "first", "last", "time");
+        fromTimeMs = options.number("from-time-ms", 0);
+        strategy = oneOf("strategy", options.text("strategy", "average"), "average", "circle", "room", "nearby",
+            "hash");
+        suspendMs = options.number("suspend-ms", 0);
         batch = (int) options.number("batch-size", 1);
         threads = (int) options.number("threads", 4);
         count = options.number("count", Long.MAX_VALUE);
@@ -96,7 +112,7 @@ final class Consume {
 
     static void run(Run run, String[] args, int from) throws Exception {
         Options options = new Options(args, from, "namesrv", "topic", "mode", "model", "tags", "sql", "group", "from",
-            "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms",
+            "from-time-ms", "strategy", "suspend-ms", "count", "idle-ms", "seconds", "batch-size", "threads", "instance", "consume-ms", "heartbeat-ms",
             "route-poll-ms", "fail-times", "max-reconsume-times", "reply");
         Consume consume = new Consume(run, options);
         String mode = options.text("mode", "push");
@@ -125,8 +141,9 @@ final class Consume {
         consumer.setInstanceName(instance);
         // The enum lives in another package in 5.x, so it is never named here.
         consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
-        consumer.setConsumeFromWhere(
-            fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        consumer.setConsumeFromWhere(fromWhere());
+        consumer.setConsumeTimestamp(fromTime());
+        consumer.setAllocateMessageQueueStrategy(allocation());
         consumer.setHeartbeatBrokerInterval(heartbeatMs);
         consumer.setPollNameServerInterval(routePollMs);
         consumer.setConsumeThreadMin(threads);
@@ -153,8 +170,16 @@ final class Consume {
                     : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
+        if (suspendMs > 0) {
+            consumer.suspend();
+        }
         consumer.start();
         run.print(Json.op("ready"));
+        if (suspendMs > 0) {
+            run.sleep(suspendMs);
+            run.print(Json.op("resumed"));
+            consumer.resume();
+        }
         Set<String> assigned = new TreeSet<>();
         while (!finished()) {
             Set<String> now = names(
@@ -187,6 +212,54 @@ final class Consume {
             } catch (Exception e) {
                 // A reply may reach nobody, since who asked does not wait any more or is not known yet.
             }
+        }
+    }
+
+    private ConsumeFromWhere fromWhere() {
+        switch (from) {
+            case "last":
+                return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET;
+            case "time":
+                return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP;
+            default:
+                return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
+        }
+    }
+
+    /** {@code --from-time-ms} to the second, as the client takes it. */
+    private String fromTime() {
+        return new SimpleDateFormat("yyyyMMddHHmmss").format(new Date(fromTimeMs));
+    }
+
+    /**
+     * How members of a group share queues. A broker's room is what its name has in front of an {@code @}, a member's
+     * what its instance name has in front of a {@code -}.
+     */
+    private AllocateMessageQueueStrategy allocation() {
+        switch (strategy) {
+            case "circle":
+                return new AllocateMessageQueueAveragelyByCircle();
+            case "hash":
+                return new AllocateMessageQueueConsistentHash();
+            case "room":
+                AllocateMessageQueueByMachineRoom byRoom = new AllocateMessageQueueByMachineRoom();
+                byRoom.setConsumeridcs(Collections.singleton(instance.split("-")[0]));
+                return byRoom;
+            case "nearby":
+                return new AllocateMachineRoomNearby(new AllocateMessageQueueAveragely(),
+                    new AllocateMachineRoomNearby.MachineRoomResolver() {
+                        @Override
+                        public String brokerDeployIn(MessageQueue queue) {
+                            return queue.getBrokerName().split("@")[0];
+                        }
+
+                        @Override
+                        public String consumerDeployIn(String clientId) {
+                            return clientId.split("@")[1].split("-")[0];
+                        }
+                    });
+            default:
+                return new AllocateMessageQueueAveragely();
         }
     }
 
@@ -263,8 +336,8 @@ final class Consume {
         consumer.setInstanceName(instance);
         // The enum lives in another package in 5.x, so it is never named here.
         consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
-        consumer.setConsumeFromWhere(
-            fromFirst ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        consumer.setConsumeFromWhere(fromWhere());
+        consumer.setConsumeTimestamp(fromTime());
         consumer.setHeartbeatBrokerInterval(heartbeatMs);
         consumer.setPollNameServerInterval(routePollMs);
         if (assign) {
