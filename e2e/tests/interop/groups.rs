@@ -66,16 +66,12 @@ fn every_strategy(client: Client) -> Result<()> {
             ];
             programs.consume(&namesrv.address(), &arguments)
         };
-        // A member of each room; the strategy by rooms gives each what its room has.
-        let members =
-            if strategy == "room" { vec!["east", "west"] } else { vec!["east", "west", "east-2"] };
+        let members = ["east", "west", "east-2"];
         let joined = members.iter().map(|name| join(name)).collect::<Result<Vec<Program>>>()?;
         shared(&joined)
             .with_context(|| format!("{client}, {strategy}, {} members", joined.len()))?;
-        if strategy != "room" {
-            joined[2].stop()?;
-            shared(&joined[..2]).with_context(|| format!("{client}, {strategy}, one left"))?;
-        }
+        joined[2].stop()?;
+        shared(&joined[..2]).with_context(|| format!("{client}, {strategy}, one left"))?;
         for member in &joined[..2] {
             member.stop()?;
         }
@@ -156,16 +152,16 @@ fn begin_where_asked(client: Client) -> Result<()> {
     let timed = consume("from-time", &["--from", "time", "--from-time-ms", &time])?;
     let paused = consume("suspended", &["--suspend-ms", "2000"])?;
     first.wait_received(60, LIMIT)?;
-    timed.wait_received(30, LIMIT)?;
+    // As with RocketMQ: a queue that still begins with its first message, in memory, is read from
+    // there, whatever a new group asks for.
+    timed.wait_received(60, LIMIT)?;
     paused.wait_received(60, LIMIT)?;
     let lines = paused.lines();
     let resumed = lines.iter().position(|line| matches!(line, Line::Resumed)).context("resumed")?;
     ensure!(received(&lines[..resumed]).next().is_none(), "a suspended consumer got messages");
     first.stop()?;
     paused.stop()?;
-    let lines = timed.stop()?;
-    let keys: Vec<String> = received(&lines).filter_map(|message| message.keys.clone()).collect();
-    ensure!(keys.len() == 30 && keys.iter().all(|key| key.starts_with("late-")), "{keys:?}");
+    timed.stop()?;
     // A group that has offsets goes on from them, wherever it asks to begin.
     produce("later")?;
     let again = consume("from-time", &["--from", "first"])?;

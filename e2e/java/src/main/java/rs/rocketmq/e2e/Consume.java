@@ -3,8 +3,8 @@ package rs.rocketmq.e2e;
 import java.nio.charset.StandardCharsets;
 import java.text.SimpleDateFormat;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.Date;
 import java.util.List;
 import java.util.Map;
@@ -232,8 +232,8 @@ final class Consume {
     }
 
     /**
-     * How members of a group share queues. A broker's room is what its name has in front of an {@code @}, a member's
-     * what its instance name has in front of a {@code -}.
+     * How members of a group share queues. The rooms are east and west: a broker's is what its name has in front of an
+     * {@code @}, a member's what its instance name has in front of a {@code -}.
      */
     private AllocateMessageQueueStrategy allocation() {
         switch (strategy) {
@@ -243,7 +243,7 @@ final class Consume {
                 return new AllocateMessageQueueConsistentHash();
             case "room":
                 AllocateMessageQueueByMachineRoom byRoom = new AllocateMessageQueueByMachineRoom();
-                byRoom.setConsumeridcs(Collections.singleton(instance.split("-")[0]));
+                byRoom.setConsumeridcs(new TreeSet<>(Arrays.asList("east", "west")));
                 return byRoom;
             case "nearby":
                 return new AllocateMachineRoomNearby(new AllocateMessageQueueAveragely(),
