@@ -92,6 +92,9 @@ impl BrokerService {
                 let remark = "lite pull is forbidden here (litePullMessageEnable=false)";
                 out.reply_error(frame.ticket(), ResponseCode::NO_PERMISSION, remark);
             }
+            RequestCode::CONSUMER_SEND_MSG_BACK if retry::is_quick(&self.state, frame) => {
+                self.run_here(retry::consumer_send_msg_back, conn, frame, out);
+            }
             RequestCode::END_TRANSACTION => match transaction::place_of(&self.state, frame) {
                 // Still undecided: nothing to do, and no answer.
                 Place::Nowhere => {}

@@ -1,6 +1,7 @@
 //! Messages that a consumer could not process: back to its retry topic, or to its dead letters
 //! (`AbstractSendMessageProcessor.consumerSendMsgBack`, `handleRetryAndDLQ`).
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use rocketmq_protocol::body::topic::TopicConfig;
@@ -13,6 +14,7 @@ use rocketmq_protocol::message::record::{MessageRecord, NewMessage};
 use rocketmq_protocol::names;
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
+use rocketmq_store::AppendBatch;
 
 use super::send::append_error;
 use crate::clock::monotonic_ms;
@@ -68,6 +70,19 @@ pub fn not_storable(topic: &str) -> String {
          slash or zero byte; rename the group",
         topic.len()
     )
+}
+
+thread_local! {
+    /// Where a copy is encoded; kept for its buffers. A thread belongs to one broker.
+    static COPY: RefCell<Option<AppendBatch>> = const { RefCell::new(None) };
+}
+
+/// Whether a message sent back can be copied on the connection's thread: it is in memory. One that
+/// cannot be read is answered there as well.
+pub fn is_quick(state: &BrokerState, frame: &Frame<'_>) -> bool {
+    frame
+        .header::<ConsumerSendMsgBackRequest<'_>>()
+        .is_ok_and(|request| state.store.is_hot(request.offset))
 }
 
 /// CONSUMER_SEND_MSG_BACK: stores a copy of the message for another try, later.
@@ -151,8 +166,7 @@ fn store_copy(
         Some(diversion) => (names::SCHEDULE_TOPIC, diversion.queue_id, &*diversion.properties),
         None => (&*topic.topic_name, queue_id, &[][..]),
     };
-    let mut batch = state.store.new_batch();
-    let pushed = batch.push(&NewMessage {
+    let copy = NewMessage {
         topic: stored_topic,
         queue_id: stored_queue,
         flag: record.flag,
@@ -164,23 +178,27 @@ fn store_copy(
         prepared_transaction_offset: 0,
         body: record.body,
         properties: &[&properties, more],
-    });
-    if let Err(error) = pushed {
-        return Response::error(ResponseCode::MESSAGE_ILLEGAL, error.to_string());
-    }
-    let bytes = batch.bytes();
-    match state.store.append(&mut batch) {
-        Ok(_) => {
-            let kind = if diversion.is_some() { MessageType::Delay } else { MessageType::Normal };
-            state.metrics.stored(stored_topic, kind, 1, bytes);
-            Response::ok()
+    };
+    COPY.with_borrow_mut(|batch| {
+        let batch = batch.get_or_insert_with(|| state.store.new_batch());
+        batch.clear();
+        if let Err(error) = batch.push(&copy) {
+            return Response::error(ResponseCode::MESSAGE_ILLEGAL, error.to_string());
         }
-        Err(error) => {
-            state.metrics.store_failed(1);
-            let (code, remark) = append_error(&error);
-            Response::error(code, remark)
+        match state.store.append(batch) {
+            Ok(_) => {
+                let kind =
+                    if diversion.is_some() { MessageType::Delay } else { MessageType::Normal };
+                state.metrics.stored(stored_topic, kind, 1, batch.bytes());
+                Response::ok()
+            }
+            Err(error) => {
+                state.metrics.store_failed(1);
+                let (code, remark) = append_error(&error);
+                Response::error(code, remark)
+            }
         }
-    }
+    })
 }
 
 /// The message's properties without those of an earlier delay, and with where it came from.

@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering;
 use rocketmq_protocol::message::batch;
 use rocketmq_protocol::message::record::BLANK_BYTES_MIN;
 use rocketmq_store::clock::ManualClock;
-use rocketmq_store::{AppendBatch, DurableOutcome, Environment, Refusal, Store, StoreConfig};
+use rocketmq_store::file_system::OpenMode;
+use rocketmq_store::{
+    AppendBatch, DurableOutcome, Environment, FileSystem, Refusal, Store, StoreConfig,
+};
 
 use super::Summary;
 use super::disk::{Call, SimulatedDisk};
@@ -420,12 +423,31 @@ impl Scenario {
     }
 
     fn kill_process(&mut self) -> Result<(), String> {
+        if self.failed_sync_is_not_noted() {
+            // Nothing tells the next process that the page cache lies: only the machine's restart
+            // helps, as the log says.
+            return self.lose_power();
+        }
         self.note(|| "the process ends".to_owned());
         self.summary.process_kills += 1;
         self.store = None;
         self.disk.kill_process();
         // All that the operating system was given is there.
         self.start(self.model.written)
+    }
+
+    /// Whether the last failure was that of noting an earlier one, and it was not made good since.
+    fn failed_sync_is_not_noted(&self) -> bool {
+        let Some((_, path)) = self.disk.last_failed() else { return false };
+        if path.file_name() != Some("abort".as_ref()) {
+            return false;
+        }
+        let mut text = vec![0; std::process::id().to_string().len()];
+        let read = self.disk.undisturbed(|| {
+            let file = self.disk.open(&path, OpenMode::ReadOnly)?;
+            file.read_at(&mut text, 0)
+        });
+        read.is_ok() && text == std::process::id().to_string().as_bytes()
     }
 
     fn lose_power(&mut self) -> Result<(), String> {

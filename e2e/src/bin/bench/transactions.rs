@@ -46,7 +46,8 @@ pub fn run(directory: &Path) -> Result<()> {
                 let fields = json!({
                     "producerGroup": "bench", "tranStateTableOffset": queue_offset,
                     "commitLogOffset": physical_offset.to_string(), "commitOrRollback": "8",
-                    "fromTransactionCheck": "false", "topic": bench.topic,
+                    "fromTransactionCheck": "false", "msgId": format!("{round:016X}{number:016X}"),
+                    "topic": bench.topic,
                 });
                 numbered(code::END_TRANSACTION, number, &fields, b"")
             };
