@@ -136,6 +136,27 @@ impl Checkpoint {
         change(&mut self.words.lock().now);
     }
 
+    /// Lowers the words to the time of the newest message that is left, durably. Messages that come
+    /// may be older than those that were lost, and must not count as synced before they are.
+    pub(crate) fn lower_to(&self, timestamp_ms: i64) -> Result<(), StoreError> {
+        self.update(|words| {
+            for word in [
+                &mut words.physic_msg_timestamp_ms,
+                &mut words.logics_msg_timestamp_ms,
+                &mut words.index_msg_timestamp_ms,
+            ] {
+                *word = timestamp_ms.min(*word);
+            }
+        });
+        let is_lower = {
+            let Words { now, on_disk } = &*self.words.lock();
+            now.physic_msg_timestamp_ms < on_disk.physic_msg_timestamp_ms
+                || now.logics_msg_timestamp_ms < on_disk.logics_msg_timestamp_ms
+                || now.index_msg_timestamp_ms < on_disk.index_msg_timestamp_ms
+        };
+        if is_lower { self.persist() } else { Ok(()) }
+    }
+
     /// Writes the words that the disk may not have, though they were read from the file.
     pub(crate) fn rewrite(&self) -> Result<(), StoreError> {
         let words = self.words.lock();

@@ -112,6 +112,7 @@ impl Parts {
     /// As [`Parts::commit`].
     pub(crate) fn commit_locked(&self, appender: &mut Appender) -> Result<(), AppendError> {
         if let Err(error) = self.log.commit(appender, &self.writability) {
+            self.settle_failed_write(appender, &error);
             if self.writability.set_commit(Some(Refusal::Commit(error.to_string()))) {
                 tracing::error!(%error, "write buffer cannot be committed");
             }
@@ -121,6 +122,13 @@ impl Parts {
             tracing::info!("write buffer can be committed again");
         }
         Ok(())
+    }
+
+    /// See [`crate::flush::Flusher::sync_wiped`].
+    pub(crate) fn settle_failed_write(&self, appender: &Appender, error: &AppendError) {
+        if matches!(error, AppendError::Write(_)) {
+            self.flusher.sync_wiped(self, appender);
+        }
     }
 
     /// Dispatches records that are written and not dispatched yet.

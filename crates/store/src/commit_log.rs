@@ -222,6 +222,15 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Syncs the file that is written.
+    ///
+    /// # Errors
+    /// What the operating system says; the caller must treat it as final.
+    pub(crate) fn sync_current(&self, appender: &Appender) -> Result<(), StoreError> {
+        let Some(file) = &appender.file else { return Ok(()) };
+        file.file().sync_data().map_err(StoreError::io("sync", file.path()))
+    }
+
     /// Bytes that wait in the buffer.
     pub(crate) fn uncommitted_bytes(&self, appender: &Appender) -> u64 {
         appender.buffer.len() as u64

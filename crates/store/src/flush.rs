@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::Parts;
-use crate::commit_log::CommitLog;
+use crate::commit_log::{Appender, CommitLog};
 use crate::consume_queue::ConsumeQueue;
 use crate::error::{Refusal, StoreError};
 use crate::index::Index;
@@ -113,10 +113,15 @@ impl Flusher {
         let turn = self.turn.lock();
         let mut group = {
             let mut waiters = self.waiters.lock();
-            if let Some(reason) = &waiters.failed {
-                return Err(Refusal::SyncFailed(reason.clone()));
+            let group = std::mem::take(&mut waiters.waiting);
+            if let Some(reason) = waiters.failed.clone() {
+                drop((waiters, turn));
+                for (_, callback) in group {
+                    callback(DurableOutcome::Failed(reason.clone()));
+                }
+                return Err(Refusal::SyncFailed(reason));
             }
-            std::mem::take(&mut waiters.waiting)
+            group
         };
         // In this order: the end covers every message up to this time.
         let timestamp_ms = log.timestamp_ms();
@@ -152,6 +157,26 @@ impl Flusher {
         Ok(())
     }
 
+    /// Makes durable what the wipe after a failed write left, for the holder of the append lock,
+    /// before anything is written in its place: a crash could otherwise bring back records of the
+    /// failed write, or mix them with those that came instead.
+    pub(crate) fn sync_wiped(&self, parts: &Parts, appender: &Appender) {
+        // One sync at a time: a failure is told only once.
+        let turn = self.turn.lock();
+        if self.waiters.lock().failed.is_some() {
+            return;
+        }
+        let Err(error) = parts.log.sync_current(appender) else { return };
+        // Those who wait are told by the next flush, without the append lock.
+        let mut waiters = self.waiters.lock();
+        waiters.failed = Some(error.to_string());
+        waiters.nudged = true;
+        drop((waiters, turn));
+        self.wake.notify_one();
+        parts.refuse_after_failed_sync(error.to_string());
+        tracing::error!(%error, "sync of the commit log failed, no more messages are taken");
+    }
+
     /// Flushes on demand and from time to time until stopped.
     pub(crate) fn run(&self, parts: &Parts) {
         let Parts { config, log, .. } = parts;
@@ -173,10 +198,11 @@ impl Flusher {
                 return;
             }
             let asked = !waiters.waiting.is_empty();
+            let failed = waiters.failed.is_some();
             waiters.nudged = false;
             drop(waiters);
             last_turn = Instant::now();
-            if asked && parts.commit(0).is_err() {
+            if asked && !failed && parts.commit(0).is_err() {
                 // What they wait for is not even written; it is tried again after a while.
                 let mut waiters = self.waiters.lock();
                 if !waiters.stopped {
@@ -187,6 +213,7 @@ impl Flusher {
             let unsynced = (log.written().0 - self.durable.get().0).max(0) as u64;
             let pages = unsynced / PAGE_BYTES;
             if asked
+                || failed
                 || (unsynced > 0
                     && (pages >= config.flush_commit_log_least_pages
                         || last_flush.elapsed() >= thorough))

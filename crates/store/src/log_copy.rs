@@ -61,6 +61,9 @@ impl Store {
         let start = physical_offset.unsigned_abs();
         let (whole, damage) = walk(bytes, start, file_bytes, |_| {});
         let written = log.append_copy(&mut appender, &bytes[..whole], &self.parts.writability);
+        if let Err(error) = &written {
+            self.parts.settle_failed_write(&appender, error);
+        }
         // Files and records end together, so what was written are whole records.
         let taken = (log.written().0 - physical_offset).max(0) as usize;
         let turn = self.parts.dispatcher.turn();

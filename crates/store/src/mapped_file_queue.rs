@@ -414,7 +414,8 @@ impl MappedFileQueue {
 
     /// Takes the oldest file out of the log if `allowed` says so, and removes it unless its
     /// directory is read-only; never the last one that is left. Slices that readers hold stay
-    /// readable.
+    /// readable. The caller syncs the directory before another one goes, see
+    /// [`MappedFileQueue::sync_directory_of`].
     ///
     /// # Errors
     /// What the operating system says; the file then stays in the log.
@@ -439,11 +440,14 @@ impl MappedFileQueue {
             self.files.write().push_front(first);
             return Err(StoreError::io("remove", &path)(error));
         }
-        self.sync_directory_of(&first)?;
         Ok(Some(first))
     }
 
-    fn sync_directory_of(&self, file: &MappedFile) -> Result<(), StoreError> {
+    /// Makes the removal of a file durable.
+    ///
+    /// # Errors
+    /// What the operating system says; the caller must treat it as final.
+    pub(crate) fn sync_directory_of(&self, file: &MappedFile) -> Result<(), StoreError> {
         let directory = file.directory.path();
         self.file_system
             .sync_directory(directory)

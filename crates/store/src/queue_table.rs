@@ -256,11 +256,11 @@ impl QueueTable {
     }
 
     /// Opens every `<topic>/<queue id>` directory. Returns what is no such thing, and the queues
-    /// that have a directory but no entry. `clean` says whether the last run ended cleanly.
-    pub(crate) fn load(&self, clean: bool) -> Result<LoadedTable, StoreError> {
+    /// that have a directory but no entry. `vouched_end` is that of [`ConsumeQueue::load`].
+    pub(crate) fn load(&self, vouched_end: Option<i64>) -> Result<LoadedTable, StoreError> {
         let mut loaded = LoadedTable::default();
         for files in &self.files {
-            self.load_format(files, clean, &mut loaded)?;
+            self.load_format(files, vouched_end, &mut loaded)?;
         }
         Ok(loaded)
     }
@@ -268,7 +268,7 @@ impl QueueTable {
     fn load_format(
         &self,
         files: &Arc<QueueFiles>,
-        clean: bool,
+        vouched_end: Option<i64>,
         loaded: &mut LoadedTable,
     ) -> Result<(), StoreError> {
         let file_system = &self.file_system;
@@ -298,13 +298,13 @@ impl QueueTable {
                     Some(other) => self.make(Arc::clone(other.topic()), queue_id, files),
                     None => self.find_or_make(&topic.name, queue_id, files.format),
                 };
-                loaded.foreign.extend(queue.load(clean)?.foreign);
+                loaded.foreign.extend(queue.load(vouched_end)?.foreign);
                 if let Some(other) = made {
                     self.settle(&other, &queue)?;
                     loaded.empty.retain(|empty| !Arc::ptr_eq(empty, &other));
                 }
                 let Some(queue) = self.find(&topic.name, queue_id) else { continue };
-                if queue.max_offset() == 0 || (!clean && queue.is_bare()) {
+                if queue.max_offset() == 0 || (vouched_end.is_some() && queue.is_bare()) {
                     loaded.empty.push(queue);
                 }
             }
@@ -394,7 +394,7 @@ mod tests {
         }
         std::fs::write(root.join("stray"), b"").unwrap();
         let table = table(directory.path());
-        let loaded = table.load(true).unwrap();
+        let loaded = table.load(None).unwrap();
         assert_eq!(table.queue_ids("A"), [0, 11]);
         assert_eq!(table.topics(), ["%RETRY%g".into(), "A".into()]);
         assert_eq!(loaded.empty.len(), 3);

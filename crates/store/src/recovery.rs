@@ -239,6 +239,7 @@ impl Recovery<'_> {
             // Otherwise the walk would count as memory of the process.
             file.mapping().release_pages();
         }
+        self.checkpoint.lower_to(end.timestamp_ms)?;
         if self.distrust {
             for queue in self.table.snapshot() {
                 queue.rewrite()?;
@@ -500,12 +501,15 @@ impl Recovery<'_> {
             return Ok(());
         }
         let log_start = files.first().map_or(0, |file| file.base_offset());
-        let mut goes_on_at = BTreeMap::new();
+        // The messages of these have expired, and only their file says where they go on. It stays
+        // unless the log knows better: a crash could keep the removal and lose what comes after.
+        let mut bare = HashSet::default();
         for queue in incomplete.values() {
             if queue.is_bare() && log_start > 0 {
-                goes_on_at.insert(queue.number, queue.max_offset());
+                bare.insert(queue.number);
+            } else {
+                queue.clear()?;
             }
-            queue.clear()?;
         }
         for file in files.iter().filter(|file| file.base_offset() < end) {
             let mut position = file.base_offset();
@@ -528,6 +532,12 @@ impl Recovery<'_> {
                 if !dispatch.has_entry() {
                     continue;
                 }
+                if bare.remove(&queue.number)
+                    && (dispatch.format() != queue.format()
+                        || dispatch.entry.queue_offset != queue.max_offset())
+                {
+                    queue.clear()?;
+                }
                 let queue = self.with_format_of(&dispatch, queue, &mut incomplete)?;
                 if let Some(Pushed::Gap { expected }) =
                     self.dispatcher.dispatch(&queue, &dispatch)?
@@ -549,13 +559,9 @@ impl Recovery<'_> {
             }
             file.mapping().release_pages();
         }
-        for queue in incomplete.values().filter(|queue| queue.max_offset() == 0) {
-            if let Some(queue_offset) = goes_on_at.get(&queue.number) {
-                // Its messages have expired; consumers know it by its offsets all the same.
-                queue.begin_at(*queue_offset)?;
-            }
-        }
-        report.queues_rebuilt = incomplete.values().filter(|queue| queue.max_offset() > 0).count();
+        let rebuilt =
+            |queue: &&Arc<ConsumeQueue>| queue.max_offset() > 0 && !bare.contains(&queue.number);
+        report.queues_rebuilt = incomplete.values().filter(rebuilt).count();
         Ok(())
     }
 }
@@ -578,6 +584,14 @@ fn newest_vouched(files: &[Arc<MappedFile>], vouched_ms: i64) -> Option<usize> {
         .unwrap_or(false)
     };
     files.iter().rposition(|file| vouched(file))
+}
+
+/// Records in front of here, and their queue entries, were synced before a crash: the checkpoint
+/// says so. The files of the log are loaded.
+pub(crate) fn vouched_end(log: &CommitLog, checkpoint: &Checkpoint) -> i64 {
+    let files = log.files.snapshot();
+    let vouched = newest_vouched(&files, checkpoint.words().recovery_timestamp_ms());
+    vouched.map_or(0, |index| files[index].base_offset() as i64)
 }
 
 /// Reads the first record of a file, if it begins with one.

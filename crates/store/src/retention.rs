@@ -228,6 +228,12 @@ fn remove_log_files(
         if gone.is_read_only() {
             tracing::info!(%path, "commit log file let go, its directory is read-only");
         } else {
+            // Each by itself: were they to go in another order, a crash would leave a gap. After a
+            // failure it would, since a later sync may not know of this removal.
+            log.files.sync_directory_of(&gone).inspect_err(|error| {
+                parts.refuse_after_failed_sync(error.to_string());
+                tracing::error!(%error, "sync of the commit log's directory failed, no more messages are taken");
+            })?;
             retention.watch(&gone, now_ms);
             tracing::info!(%path, forcibly, "commit log file removed");
         }

@@ -36,7 +36,7 @@ use crate::offset::{Confirmed, Dispatched, Durable, Written};
 use crate::queue_entries::{QueueEntry, queue_entries};
 use crate::queue_table::QueueTable;
 use crate::read::{self, GetLimits, GetResult, QueueFilter};
-use crate::recovery::{Recovery, RecoveryReport};
+use crate::recovery::{Recovery, RecoveryReport, vouched_end};
 use crate::retention::Retention;
 use crate::time_search::{self, Boundary};
 use crate::topic_table;
@@ -142,7 +142,8 @@ impl Store {
         // From here on the directory changes: a crash must not be taken for a clean end.
         let distrust = abort.is_distrusted(file_system)?;
         abort.create(file_system, distrust)?;
-        let loaded = table.load(report.clean)?;
+        let vouched_end = (!report.clean).then(|| vouched_end(&log, &checkpoint));
+        let loaded = table.load(vouched_end)?;
         report.foreign.extend(loaded.foreign);
         let index = config.message_index_enable.then(|| {
             Index::new(IndexFiles {
@@ -279,6 +280,9 @@ impl Store {
         })?;
         let now_ms = self.parts.environment.clock.now_ms();
         let result = self.parts.log.append(&mut appender, batch, now_ms, &self.parts.writability);
+        if let Err(error) = &result {
+            self.parts.settle_failed_write(&appender, error);
+        }
         let uncommitted_bytes = self.parts.log.uncommitted_bytes(&appender);
         let turn = self.parts.dispatcher.turn();
         let written = self.written().0;

@@ -13,7 +13,10 @@ use rocketmq_protocol::message::batch;
 use rocketmq_store::clock::ManualClock;
 use rocketmq_store::file_system::OpenMode;
 use rocketmq_store::small_file::{read_small_file, write_small_file};
-use rocketmq_store::{Environment, FileSystem, MessageError, RecoveryReport, Store, StoreConfig};
+use rocketmq_store::{
+    DurableOutcome, Environment, FileSystem, MessageError, RecoveryReport, Refusal, Store,
+    StoreConfig,
+};
 use simulator::disk::{Call, SimulatedDisk};
 use simulator::random::Random;
 
@@ -381,4 +384,230 @@ fn a_first_start_that_was_interrupted_is_begun_again() {
     let (store, report) = open_with(&disk, config);
     assert_eq!(report.removed_empty, [twin]);
     assert_eq!(bodies(&store, "A", 0).len(), 9);
+}
+
+#[test]
+fn messages_older_than_lost_ones_are_looked_for_all_the_same() {
+    let disk = new_disk();
+    let clock = clock();
+    let open = || {
+        let environment = Environment {
+            file_system: Arc::new(disk.clone()),
+            clock: clock.clone(),
+            threads: false,
+            ..Environment::default()
+        };
+        Store::open(small_config(Path::new(ROOT)), environment).unwrap()
+    };
+    let (store, _) = open();
+    append(&store, "A", 0, b"soon gone");
+    store.flush().unwrap();
+    // What is left of the log when its first file has gone was never synced.
+    for n in 0..3u8 {
+        append(&store, "B", 0, &[n; 1500]);
+    }
+    disk.set_used_percent(86);
+    store.tick().unwrap();
+    disk.set_used_percent(0);
+    lose_power(&disk, store);
+    let (store, report) = open();
+    assert_eq!((report.log_start, report.log_end), (4096, 4096), "{report}");
+    clock.advance(-3 * 3_600_000);
+    append(&store, "A", 0, b"kept");
+    for n in 0..6u8 {
+        append(&store, "B", 0, &[n; 1500]);
+    }
+    store.tick().unwrap();
+    // Of the queues that of B is synced alone: it reaches into the newest file.
+    let queue = Path::new(ROOT).join("consumequeue/B/0");
+    for path in
+        [queue.join("00000000000000000000"), log_file(4096), log_file(8192), log_file(12_288)]
+    {
+        disk.open(&path, OpenMode::Existing).unwrap().sync_data().unwrap();
+    }
+    for directory in queue.ancestors().take(3) {
+        disk.sync_directory(directory).unwrap();
+    }
+    lose_power(&disk, store);
+    let (store, _) = open();
+    assert_eq!(bodies(&store, "A", 0), [b"kept"]);
+}
+
+#[test]
+fn an_older_file_of_a_queue_is_looked_at_if_it_was_not_synced() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    for n in 0..40u8 {
+        append(&store, "A", 0, &[n]);
+    }
+    store.tick().unwrap();
+    kill(&disk, store);
+    // Newer files got to the disk, this one did not.
+    let path = Path::new(ROOT).join("consumequeue/A/0/00000000000000000160");
+    disk.open(&path, OpenMode::Existing).unwrap().zero_range(0, 160).unwrap();
+    let (store, _) = open(&disk);
+    assert_eq!(bodies(&store, "A", 0).len(), 40);
+}
+
+#[test]
+fn a_removal_that_cannot_be_made_durable_is_the_last() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    for n in 0..12u8 {
+        append(&store, "A", 0, &[n; 1500]);
+    }
+    store.flush().unwrap();
+    disk.set_used_percent(86);
+    disk.fail_after(Some(Call::SyncDirectory), 0, false);
+    assert!(store.tick().is_err());
+    assert!(disk.heal());
+    assert!(matches!(store.writable(), Err(Refusal::SyncFailed(_))));
+    let start = store.min_physical_offset();
+    assert!(store.tick().is_err() && store.remove_old_files(true).is_err());
+    assert_eq!(store.min_physical_offset(), start);
+    lose_power(&disk, store);
+    let (store, report) = open(&disk);
+    assert_eq!(report.log_start, 0);
+    assert_eq!(bodies(&store, "A", 0).len(), 12);
+}
+
+#[test]
+fn what_a_failed_append_wrote_does_not_come_back_once_others_took_its_place() {
+    for seed in 0..60 {
+        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
+        let (store, _) = open(&disk);
+        append(&store, "A", 0, b"kept");
+        store.flush().unwrap();
+        let mut batch = store.new_batch();
+        for _ in 0..4 {
+            batch.push(&message("A", 0, b"failed")).unwrap();
+        }
+        disk.fail_after(Some(Call::Write), 0, false);
+        assert!(store.append(&mut batch).is_err());
+        assert!(disk.heal());
+        append(&store, "A", 0, b"taken");
+        drop(store);
+        disk.cut_power();
+        let (store, _) = open(&disk);
+        let found = bodies(&store, "A", 0);
+        assert!(found.iter().all(|body| body != b"failed"), "seed {seed}: {found:?}");
+    }
+}
+
+#[test]
+fn nobody_is_told_that_messages_are_durable_after_a_sync_behind_a_failed_append() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    append(&store, "A", 0, b"taken");
+    let (told, heard) = std::sync::mpsc::channel();
+    let end = store.max_physical_offset();
+    store.on_durable(end, Box::new(move |outcome| told.send(outcome).unwrap()));
+    let mut batch = store.new_batch();
+    batch.push(&message("A", 0, b"failed")).unwrap();
+    disk.fail_after(None, 0, true);
+    assert!(store.append(&mut batch).is_err());
+    assert!(disk.heal());
+    assert!(matches!(store.writable(), Err(Refusal::SyncFailed(_) | Refusal::WriteFailed(_))));
+    assert!(store.flush().is_err());
+    assert!(matches!(heard.recv().unwrap(), DurableOutcome::Failed(_)));
+    assert!(store.durable().0 < end);
+}
+
+#[test]
+fn a_queue_of_which_an_empty_file_is_left_keeps_its_offsets_when_a_start_is_interrupted() {
+    for seed in 0..60 {
+        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
+        let mut config = small_config(Path::new(ROOT));
+        config.delete_commit_log_files_interval_ms = 0;
+        config.delete_consume_queue_files_interval_ms = 0;
+        let (store, _) = open_with(&disk, config);
+        for _ in 0..8 {
+            append(&store, "A", 0, b"soon gone");
+        }
+        for n in 0..8u8 {
+            append(&store, "B", 0, &[n; 1500]);
+        }
+        store.flush().unwrap();
+        // The first entry of a new file, whose record is lost.
+        append(&store, "A", 0, b"not synced");
+        disk.set_used_percent(86);
+        store.tick().unwrap();
+        disk.set_used_percent(0);
+        disk.sync_directory(&Path::new(ROOT).join("consumequeue/A/0")).unwrap();
+        lose_power(&disk, store);
+        let (store, _) = open(&disk);
+        let offsets =
+            |store: &Store| (store.min_queue_offset("A", 0), store.max_queue_offset("A", 0));
+        assert_eq!(offsets(&store), (8, 8));
+        kill(&disk, store);
+        disk.cut_after(seed % 20 + 1);
+        let environment = Environment {
+            file_system: Arc::new(disk.clone()),
+            clock: clock(),
+            threads: false,
+            ..Environment::default()
+        };
+        drop(Store::open(small_config(Path::new(ROOT)), environment));
+        disk.cut_power();
+        let (store, _) = open(&disk);
+        assert_eq!(offsets(&store), (8, 8), "seed {seed}");
+        assert_eq!(append(&store, "A", 0, b"next"), 8);
+    }
+}
+
+#[test]
+fn what_a_failed_sync_of_a_new_queue_left_behind_is_written_again() {
+    for seed in 0..16 {
+        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
+        let mut config = small_config(Path::new(ROOT));
+        config.flush_consume_queue_least_pages = 0;
+        let (store, _) = open_with(&disk, config.clone());
+        for _ in 0..2 {
+            append(&store, "A", 0, b"soon gone");
+        }
+        for n in 0..8u8 {
+            append(&store, "B", 0, &[n; 1500]);
+        }
+        disk.fail_after(Some(Call::Sync), 0, false);
+        assert!(store.tick().is_err());
+        disk.heal();
+        kill(&disk, store);
+        let (store, _) = open_with(&disk, config.clone());
+        disk.set_used_percent(86);
+        store.tick().unwrap();
+        disk.set_used_percent(0);
+        assert!(store.min_physical_offset() > 0);
+        lose_power(&disk, store);
+        let (store, _) = open_with(&disk, config);
+        assert_eq!(store.max_queue_offset("A", 0), 2, "seed {seed}");
+    }
+}
+
+#[test]
+fn ext_units_that_a_failed_sync_left_behind_are_written_again() {
+    for seed in 0..16 {
+        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
+        let mut config = small_config(Path::new(ROOT));
+        config.enable_consume_queue_ext = true;
+        config.flush_consume_queue_least_pages = 0;
+        let (store, _) = open_with(&disk, config.clone());
+        append(&store, "A", 0, b"one");
+        // Of a queue its ext files are synced first.
+        disk.fail_after(Some(Call::Sync), 0, false);
+        assert!(store.tick().is_err());
+        let (_, path) = disk.last_failed().unwrap();
+        assert!(path.starts_with(Path::new(ROOT).join("consumequeue_ext")), "{path:?}");
+        disk.heal();
+        let read = || {
+            let mut bytes = [0; 20];
+            disk.open(&path, OpenMode::ReadOnly).unwrap().read_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        let written = read();
+        assert_ne!(written, [0; 20]);
+        kill(&disk, store);
+        let (store, _) = open_with(&disk, config.clone());
+        lose_power(&disk, store);
+        assert_eq!(read(), written, "seed {seed}");
+    }
 }

@@ -92,7 +92,7 @@ fn known_entries_are_ignored_gaps_are_told_and_need_no_filling() {
     assert_eq!(queue.entry(7).unwrap(), None);
     queue.write_tail().unwrap();
     let again = self::queue(directory.path());
-    again.load(false).unwrap();
+    again.load(Some(0)).unwrap();
     assert_eq!((again.max_offset(), again.max_physical()), (10, 300));
 }
 
@@ -104,7 +104,7 @@ fn a_queue_that_begins_late_begins_with_a_file() {
     assert_eq!((queue.min_offset(), queue.max_offset()), (70, 72));
     queue.write_tail().unwrap();
     let again = self::queue(directory.path());
-    again.load(false).unwrap();
+    again.load(Some(0)).unwrap();
     assert_eq!((again.min_offset(), again.max_offset(), again.next_offset()), (70, 72, 72));
     assert!(again.may_lack_front(0).unwrap());
 }
@@ -123,7 +123,7 @@ fn a_topic_made_again_restarts_its_queue() {
         assert_eq!(read(&queue, 0, 32), expected[..expected.len().min(1.max(left as usize))]);
         queue.write_tail().unwrap();
         let again = self::queue(directory.path());
-        again.load(false).unwrap();
+        again.load(Some(0)).unwrap();
         assert_eq!(read(&again, 0, 32), expected, "{from}");
     }
 }
@@ -141,7 +141,7 @@ fn the_last_entry_stays_when_all_have_expired() {
     assert_eq!(queue.follow_log_start(10_000).unwrap(), 1);
     assert_eq!((queue.min_offset(), queue.max_offset()), (18, 18));
     let again = self::queue(directory.path());
-    again.load(false).unwrap();
+    again.load(Some(0)).unwrap();
     assert_eq!((again.max_offset(), again.max_physical()), (18, 900));
     again.follow_log_start(10_000).unwrap();
     assert_eq!(again.min_offset(), 18);
@@ -203,7 +203,7 @@ proptest! {
                     queue.write_tail().unwrap();
                     queue = self::queue(directory.path());
                     if !model.is_empty() {
-                        queue.load(count % 2 == 0).unwrap();
+                        queue.load((count % 2 == 1).then_some(0)).unwrap();
                     }
                     queue.follow_log_start(kept as i64 * 100).unwrap();
                 }
@@ -243,7 +243,7 @@ proptest! {
         std::fs::create_dir_all(&path).unwrap();
         std::fs::write(path.join("00000000000000000184"), &bytes).unwrap();
         let queue = queue(directory.path());
-        queue.load(false).unwrap();
+        queue.load(Some(0)).unwrap();
         queue.follow_log_start(5).unwrap();
         queue.cut_behind_log(1 << 40).unwrap();
         let _ = read(&queue, 9, 10);

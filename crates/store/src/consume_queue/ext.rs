@@ -20,6 +20,7 @@ use crate::dispatch::Dispatch;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 use crate::mapped_file_queue::{file_name, list_log_files};
+use crate::rewrite::rewrite;
 use crate::store::Environment;
 
 /// What a reader takes from a file at a time.
@@ -247,6 +248,21 @@ impl QueueExt {
                     Err(error) => return Err(StoreError::io("sync directory", directory)(error)),
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Writes all files over themselves; see [`rewrite`].
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn rewrite(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        for segment in &mut state.segments {
+            let path = self.path_of(segment.base);
+            let file = self.open(segment, &path)?;
+            rewrite(&*file, &path, self.files.file_bytes)?;
+            segment.written = true;
         }
         Ok(())
     }

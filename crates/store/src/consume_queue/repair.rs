@@ -24,11 +24,14 @@ impl ConsumeQueue {
     ///
     /// Entries are checked from the third-last file on, as RocketMQ does; the first one that
     /// cannot have been written ends the queue. After an unclean end what is behind it is wiped;
-    /// after a clean one that is not worth a call for each queue.
+    /// after a clean one that is not worth a call for each queue. `vouched_end` is given after an
+    /// unclean end: entries of records in front of it were synced. What was not can be there in a
+    /// newer file and lost in an older one, so the check begins no later than with those.
     ///
     /// # Errors
     /// When a file has another length than configured or the operating system refuses.
-    pub(crate) fn load(&self, clean: bool) -> Result<LoadedQueue, StoreError> {
+    pub(crate) fn load(&self, vouched_end: Option<i64>) -> Result<LoadedQueue, StoreError> {
+        let clean = vouched_end.is_none();
         let directory = self.directory();
         let file_system = &self.files.file_system;
         let listed = list_log_files(&**file_system, &directory)?;
@@ -80,6 +83,11 @@ impl ConsumeQueue {
         let mut newest_address = None;
         let mut index = contiguous.saturating_sub(3);
         let mut buffer = Vec::new();
+        if let Some(vouched_end) = vouched_end {
+            while index > 0 && !self.begins_in_front_of(&mut state, index, vouched_end)? {
+                index -= 1;
+            }
+        }
         'files: while index < contiguous {
             let base = state.segments[index].base;
             let path = directory.join(file_name(base));
@@ -138,6 +146,26 @@ impl ConsumeQueue {
         self.max_offset.store(end_offset, Ordering::Release);
         self.set_next_offset(end_offset);
         Ok(LoadedQueue { foreign: listed.foreign })
+    }
+
+    /// Whether a file begins with an entry whose record lies in front of `physical_offset`.
+    fn begins_in_front_of(
+        &self,
+        state: &mut State,
+        index: usize,
+        physical_offset: i64,
+    ) -> Result<bool, StoreError> {
+        let base = state.segments[index].base;
+        let path = self.directory().join(file_name(base));
+        let file = self.open(&mut state.segments[index], &path)?;
+        let mut bytes = vec![0; self.format().unit_bytes()];
+        file.read_at(&mut bytes, 0).map_err(StoreError::io("read", &path))?;
+        let first = self.format().entries(&bytes, self.files.index_of(base)).next();
+        Ok(first.is_some_and(|entry| {
+            entry.is_written()
+                && !entry.unit.is_filler()
+                && entry.unit.end_offset() <= physical_offset
+        }))
     }
 
     /// The queue offset behind the entries in front of this index.
@@ -238,6 +266,9 @@ impl ConsumeQueue {
     /// # Errors
     /// What the operating system says.
     pub(crate) fn rewrite(&self) -> Result<(), StoreError> {
+        if let Some(ext) = &self.ext {
+            ext.rewrite()?;
+        }
         let mut state = self.state.lock();
         let directory = self.directory();
         for segment in &mut state.segments {
@@ -252,22 +283,6 @@ impl ConsumeQueue {
     /// Whether it has files, but not one entry: they say no more than where it goes on.
     pub(crate) fn is_bare(&self) -> bool {
         self.max_offset() > 0 && self.max_physical() == 0
-    }
-
-    /// Lets a simple queue without entries go on at an offset that begins a file, which is made.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub(crate) fn begin_at(&self, queue_offset: i64) -> Result<(), StoreError> {
-        let mut state = self.state.lock();
-        let base = self.files.position_of(queue_offset);
-        self.segment(&mut state, base)?;
-        state.tail_first = queue_offset;
-        state.synced = queue_offset;
-        drop(state);
-        self.min_offset.store(queue_offset, Ordering::Release);
-        self.max_offset.store(queue_offset, Ordering::Release);
-        Ok(())
     }
 
     /// Drops all entries: the queue is built anew.

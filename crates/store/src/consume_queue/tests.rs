@@ -78,7 +78,7 @@ fn a_queue_that_begins_late_fills_its_first_file() {
     assert_eq!(Unit::decode(bytes[40..60].first_chunk().unwrap()), unit(10));
 
     let again = self::queue(directory.path());
-    again.load(false).unwrap();
+    again.load(Some(0)).unwrap();
     assert_eq!((again.min_offset(), again.max_offset(), again.max_physical()), (8, 12, 1200));
     again.follow_log_start(0).unwrap();
     assert_eq!(again.min_offset(), 10, "fillers are no messages");
@@ -109,7 +109,7 @@ fn a_topic_made_again_restarts_its_queue() {
     assert_eq!(read(&queue, 0, 32), [77]);
     queue.write_tail().unwrap();
     let again = self::queue(directory.path());
-    again.load(false).unwrap();
+    again.load(Some(0)).unwrap();
     assert_eq!(read(&again, 0, 32), [77]);
 }
 
@@ -130,14 +130,14 @@ fn load_finds_the_end_and_wipes_what_is_behind() {
             expected = at;
         }
         let again = self::queue(directory.path());
-        again.load(false).unwrap();
+        again.load(Some(0)).unwrap();
         assert_eq!(again.max_offset(), expected);
         assert_eq!(again.max_physical(), expected * 100);
         assert_eq!(again.next_offset(), expected);
         fill(&again, expected..expected + 1);
         again.write_tail().unwrap();
         let third = self::queue(directory.path());
-        third.load(false).unwrap();
+        third.load(Some(0)).unwrap();
         assert_eq!(third.max_offset(), expected + 1, "old entries must not come back");
     }
 }
@@ -150,7 +150,7 @@ fn a_file_of_the_wrong_length_is_named() {
     queue.write_tail().unwrap();
     let path = directory.path().join("consumequeue/Orders/3/00000000000000000000");
     std::fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
-    let error = self::queue(directory.path()).load(false).unwrap_err();
+    let error = self::queue(directory.path()).load(Some(0)).unwrap_err();
     assert!(matches!(error, StoreError::FileSize { bytes: 100, expected: 160, .. }));
 }
 
@@ -224,7 +224,7 @@ proptest! {
                     queue.write_tail().unwrap();
                     queue = self::queue(directory.path());
                     if model > 0 {
-                        queue.load(false).unwrap();
+                        queue.load(Some(0)).unwrap();
                     }
                 }
             }
@@ -245,7 +245,7 @@ proptest! {
         std::fs::create_dir_all(&path).unwrap();
         std::fs::write(path.join("00000000000000000160"), &bytes).unwrap();
         let queue = queue(directory.path());
-        queue.load(false).unwrap();
+        queue.load(Some(0)).unwrap();
         queue.follow_log_start(5).unwrap();
         queue.cut_behind_log(1 << 40).unwrap();
         let _ = read(&queue, 9, 10);

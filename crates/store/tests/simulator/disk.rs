@@ -174,13 +174,19 @@ impl FileNode {
                 Change::Write { position, bytes } => {
                     let start = position / PAGE_BYTES * PAGE_BYTES;
                     let end = (position + bytes.len()).next_multiple_of(PAGE_BYTES);
-                    let end = end.min(self.cache.len()).min(self.disk.len());
+                    let end = end.min(self.cache.len());
+                    if end > self.disk.len() {
+                        self.disk.resize(end, 0);
+                    }
                     if start < end {
                         self.disk[start..end].copy_from_slice(&self.cache[start..end]);
                     }
                 }
             }
         }
+        // The length is not a page but part of the inode, which is written as a whole with every
+        // change: what a later sync writes takes it along, also if a failed one gave it up.
+        self.disk.resize(self.cache.len(), 0);
     }
 }
 

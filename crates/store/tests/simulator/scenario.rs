@@ -298,7 +298,9 @@ impl Scenario {
         if taken > 0 {
             self.model.in_flight.clear();
         }
-        self.model.in_flight.extend(&ids[taken..]);
+        if taken < ids.len() {
+            self.model.in_flight.push(ids[taken..].to_vec());
+        }
         self.model.written = store.max_physical_offset();
         match outcome {
             Ok(outcome) if outcome.appended != taken => {
