@@ -626,6 +626,7 @@ mod tests {
                 directory: "/x".into(),
                 file_bytes: 46,
                 ext: None,
+                open_files: Default::default(),
             };
             let queue = ConsumeQueue::new("A".into(), queue_id, 0, Arc::new(files));
             queue.set_next_offset(1_234);

@@ -4,8 +4,8 @@
 //! `BatchConsumeQueue`; [`QueueFormat`] says how they differ). New entries are kept in memory and
 //! written in groups: they are derived from the log, so losing the last of them costs a dispatch
 //! during recovery and nothing else. Files are made when first written, without reserving their
-//! length, since thousands of queues would take a disk. No file is mapped and none stays open for
-//! long, so idle queues cost little.
+//! length, since thousands of queues would take a disk. No file is mapped, none stays open for
+//! long and few are open at a time ([`OpenFiles`]), so idle queues cost little.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ mod ext;
 mod ext_unit;
 mod format;
 mod lookup;
+mod open_files;
 mod repair;
 mod unit;
 
@@ -32,6 +33,8 @@ pub use ext_unit::{
     UNIT_BYTES_MIN as EXT_UNIT_BYTES_MIN, address_of, is_address, offset_of, place as ext_place,
 };
 pub use format::{QueueFormat, QueueUnit};
+use open_files::KeptOpen;
+pub(crate) use open_files::OpenFiles;
 pub use unit::{FILLER_SIZE, UNIT_BYTES, Unit, place};
 
 /// Entries in memory before the appender itself writes them.
@@ -52,6 +55,7 @@ pub(crate) struct QueueFiles {
     pub(crate) file_bytes: u64,
     /// None when no queue has ext units.
     pub(crate) ext: Option<Arc<ExtFiles>>,
+    pub(crate) open_files: OpenFiles,
 }
 
 impl QueueFiles {
@@ -135,7 +139,7 @@ struct State {
 #[derive(Debug)]
 struct Segment {
     base: u64,
-    file: Option<Arc<dyn StoreFile>>,
+    file: Option<KeptOpen>,
     /// Whether the open file was used since the last sweep.
     used: bool,
     /// Whether it was written since the last sync.
@@ -392,7 +396,8 @@ impl ConsumeQueue {
         let file =
             file_system.open(&path, OpenMode::Empty).map_err(StoreError::io("create", &path))?;
         file.set_len(self.files.file_bytes).map_err(StoreError::io("extend", &path))?;
-        state.segments.push(Segment { base, file: Some(file), used: true, written: true });
+        let file = self.files.open_files.keep(&file);
+        state.segments.push(Segment { base, file, used: true, written: true });
         state.directory_changed = true;
         Ok(state.segments.len() - 1)
     }
@@ -403,15 +408,15 @@ impl ConsumeQueue {
         path: &std::path::Path,
     ) -> Result<Arc<dyn StoreFile>, StoreError> {
         segment.used = true;
-        if let Some(file) = &segment.file {
-            return Ok(Arc::clone(file));
+        if let Some(kept) = &segment.file {
+            return Ok(kept.file());
         }
         let file = self
             .files
             .file_system
             .open(path, OpenMode::Existing)
             .map_err(StoreError::io("open", path))?;
-        segment.file = Some(Arc::clone(&file));
+        segment.file = self.files.open_files.keep(&file);
         Ok(file)
     }
 

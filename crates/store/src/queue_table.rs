@@ -381,6 +381,7 @@ mod tests {
             directory: directory.join(format.directory_name()),
             file_bytes: 8 * format.unit_bytes() as u64,
             ext: None,
+            open_files: Default::default(),
         });
         QueueTable::new(simple, batch)
     }

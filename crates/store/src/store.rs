@@ -134,6 +134,7 @@ impl Store {
             directory: config.root_dir.join(format.directory_name()),
             file_bytes: config.queue_file_bytes(format),
             ext,
+            open_files: Default::default(),
         };
         let table = Arc::new(QueueTable::new(
             queue_files(QueueFormat::Simple, ExtFiles::of(&config, &environment)?),

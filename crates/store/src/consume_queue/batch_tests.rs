@@ -13,6 +13,7 @@ fn queue(directory: &Path) -> ConsumeQueue {
         directory: directory.join("batchconsumequeue"),
         file_bytes: 4 * BATCH_UNIT_BYTES as u64,
         ext: None,
+        open_files: Default::default(),
     };
     ConsumeQueue::new("Orders".into(), 3, 0, Arc::new(files))
 }

@@ -15,6 +15,7 @@ use super::ext_unit::{
     END_BYTES, END_MARK, ExtUnit, FilterBitMap, UNIT_BYTES_MAX, UNIT_BYTES_MIN, address_of,
     is_address, offset_of,
 };
+use super::open_files::{KeptOpen, OpenFiles};
 use crate::config::StoreConfig;
 use crate::dispatch::Dispatch;
 use crate::error::StoreError;
@@ -39,6 +40,7 @@ pub(crate) struct ExtFiles {
     pub(crate) filter_bit_map: Option<Arc<dyn FilterBitMap>>,
     /// What a bit map is expected to take (`bitMapLengthConsumeQueueExt`, there in bits).
     pub(crate) bit_map_bytes: usize,
+    pub(crate) open_files: OpenFiles,
 }
 
 impl ExtFiles {
@@ -64,6 +66,7 @@ impl ExtFiles {
             is_written: config.enable_consume_queue_ext,
             filter_bit_map: environment.filter_bit_map.clone(),
             bit_map_bytes: usize::try_from(config.consume_queue_ext_bit_map_bits / 8).unwrap_or(0),
+            open_files: Default::default(),
         })))
     }
 }
@@ -112,7 +115,7 @@ struct State {
 #[derive(Debug)]
 struct Segment {
     base: u64,
-    file: Option<Arc<dyn StoreFile>>,
+    file: Option<KeptOpen>,
     /// Whether it was written since the last sync.
     written: bool,
 }
@@ -203,18 +206,19 @@ impl QueueExt {
         let file =
             file_system.open(&path, OpenMode::Empty).map_err(StoreError::io("create", &path))?;
         file.set_len(self.files.file_bytes).map_err(StoreError::io("extend", &path))?;
-        state.segments.insert(index, Segment { base, file: Some(file), written: true });
+        let file = self.files.open_files.keep(&file);
+        state.segments.insert(index, Segment { base, file, written: true });
         state.directory_changed = true;
         Ok(index)
     }
 
     fn open(&self, segment: &mut Segment, path: &Path) -> Result<Arc<dyn StoreFile>, StoreError> {
-        if let Some(file) = &segment.file {
-            return Ok(Arc::clone(file));
+        if let Some(kept) = &segment.file {
+            return Ok(kept.file());
         }
         let opened = self.files.file_system.open(path, OpenMode::Existing);
         let file = opened.map_err(StoreError::io("open", path))?;
-        segment.file = Some(Arc::clone(&file));
+        segment.file = self.files.open_files.keep(&file);
         Ok(file)
     }
 

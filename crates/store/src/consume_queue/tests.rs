@@ -11,6 +11,7 @@ fn queue(directory: &Path) -> ConsumeQueue {
         directory: directory.join("consumequeue"),
         file_bytes: 160,
         ext: None,
+        open_files: Default::default(),
     };
     ConsumeQueue::new("Orders".into(), 3, 0, Arc::new(files))
 }

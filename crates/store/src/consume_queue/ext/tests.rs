@@ -10,6 +10,7 @@ fn ext(root: &Path, file_bytes: u64) -> QueueExt {
         is_written: true,
         filter_bit_map: None,
         bit_map_bytes: 8,
+        open_files: Default::default(),
     };
     QueueExt::new(Arc::new(files), "Orders", 3)
 }
