@@ -207,6 +207,13 @@ impl Recovery<'_> {
                     }
                 }
             }
+            if !report.clean && files[0].base_offset() == 0 {
+                // No message has ever expired: such a queue has lost a file, and does not go on
+                // where that ended.
+                for queue in self.table.snapshot().into_iter().filter(|queue| queue.is_bare()) {
+                    incomplete.insert(queue.number, queue);
+                }
+            }
             changed |= !incomplete.is_empty();
             self.rebuild(&files, incomplete, end.position, report)?;
         }

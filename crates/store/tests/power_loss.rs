@@ -611,3 +611,24 @@ fn ext_units_that_a_failed_sync_left_behind_are_written_again() {
         assert_eq!(read(), written, "seed {seed}");
     }
 }
+
+#[test]
+fn a_queue_whose_messages_are_all_lost_begins_anew_unless_some_may_have_expired() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    for _ in 0..9 {
+        append(&store, "A", 0, b"not synced");
+    }
+    store.tick().unwrap();
+    // Only the second file of the queue gets to the disk.
+    let queue = Path::new(ROOT).join("consumequeue/A/0");
+    let file = queue.join("00000000000000000160");
+    disk.open(&file, OpenMode::Existing).unwrap().sync_data().unwrap();
+    for directory in queue.ancestors().take(4) {
+        disk.sync_directory(directory).unwrap();
+    }
+    lose_power(&disk, store);
+    let (store, report) = open(&disk);
+    assert_eq!((report.log_end, store.topics().len()), (0, 0), "{report}");
+    assert_eq!(append(&store, "A", 0, b"first"), 0);
+}
