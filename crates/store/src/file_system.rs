@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
@@ -190,6 +191,19 @@ pub struct RealFileSystem;
 struct RealFile {
     file: File,
     path: PathBuf,
+    locked: AtomicBool,
+}
+
+impl Drop for RealFile {
+    /// A child that is being started has the file open for a moment, and with it the lock; letting go
+    /// of the lock itself does not wait for that.
+    fn drop(&mut self) {
+        if self.locked.load(Ordering::Relaxed)
+            && let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "lock is not let go of");
+        }
+    }
 }
 
 impl FileSystem for RealFileSystem {
@@ -229,7 +243,7 @@ impl FileSystem for RealFileSystem {
                 "it is a directory, a pipe or a device; put a file in its place",
             ));
         }
-        Ok(Arc::new(RealFile { file, path: path.to_owned() }))
+        Ok(Arc::new(RealFile { file, path: path.to_owned(), locked: AtomicBool::new(false) }))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -300,6 +314,19 @@ impl FileSystem for RealFileSystem {
 
 /// Zeros for file systems that cannot make a hole, and for files that must hold blocks.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+impl RealFile {
+    fn lock_open_file(&self, operation: FlockOperation) -> io::Result<bool> {
+        match rustix::fs::flock(&self.file, operation) {
+            Ok(()) => {
+                self.locked.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
 
 impl StoreFile for RealFile {
     fn len_bytes(&self) -> io::Result<u64> {
@@ -382,11 +409,7 @@ impl StoreFile for RealFile {
             Err(Errno::AGAIN | Errno::ACCESS) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(true),
-            Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.lock_open_file(FlockOperation::NonBlockingLockShared)
     }
 
     fn try_lock(&self) -> io::Result<bool> {
@@ -399,11 +422,7 @@ impl StoreFile for RealFile {
             Err(Errno::AGAIN | Errno::ACCESS) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(true),
-            Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.lock_open_file(FlockOperation::NonBlockingLockExclusive)
     }
 }
 
@@ -442,6 +461,19 @@ mod tests {
         assert!(!second.try_lock().unwrap());
         drop(first);
         assert!(second.try_lock().unwrap());
+    }
+
+    #[test]
+    fn the_lock_ends_with_the_file_though_a_child_has_it_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let file = File::options().create_new(true).write(true).open(&path).unwrap();
+        let of_child = file.try_clone().unwrap();
+        let first = RealFile { file, path: path.clone(), locked: AtomicBool::new(false) };
+        assert!(first.try_lock().unwrap());
+        drop(first);
+        assert!(RealFileSystem.open(&path, OpenMode::Any).unwrap().try_lock().unwrap());
+        drop(of_child);
     }
 
     #[test]
