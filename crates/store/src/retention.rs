@@ -221,6 +221,19 @@ fn remove_log_files(
     parts.flush_queues(true)?;
     let mut removed = 0;
     while removed < config.delete_file_batch_max {
+        // Until its removal is durable a crash can bring a file back. Were it not synced then, the
+        // log would end in it, in front of what is.
+        let is_not_synced =
+            |file: &MappedFile| file.end_offset() as i64 > parts.flusher.durable().0;
+        if log.files.len() >= 2
+            && log.files.first().is_some_and(|first| is_not_synced(&first) && may_go(&first))
+        {
+            let flushed = parts.flusher.flush(parts);
+            flushed.map_err(|refusal| {
+                let error = std::io::Error::other(refusal.to_string());
+                StoreError::io("flush", &config.root_dir)(error)
+            })?;
+        }
         let gone = log.files.remove_first(may_go)?;
         let Some(gone) = gone else { break };
         removed += 1;

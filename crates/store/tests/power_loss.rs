@@ -403,9 +403,17 @@ fn messages_older_than_lost_ones_are_looked_for_all_the_same() {
     append(&store, "A", 0, b"soon gone");
     store.flush().unwrap();
     // What is left of the log when its first file has gone was never synced.
-    for n in 0..3u8 {
+    for n in 0..2u8 {
         append(&store, "B", 0, &[n; 1500]);
     }
+    let mut batch = store.new_batch();
+    batch.push(&message("B", 0, &[2; 1500])).unwrap();
+    disk.fail_after(Some(Call::Write), 1, false);
+    assert!(store.append(&mut batch).is_err());
+    assert!(disk.heal());
+    store.flush().unwrap();
+    assert_eq!(store.durable().0, 4096);
+    append(&store, "B", 0, &[2; 1500]);
     disk.set_used_percent(86);
     store.tick().unwrap();
     disk.set_used_percent(0);
@@ -631,4 +639,24 @@ fn a_queue_whose_messages_are_all_lost_begins_anew_unless_some_may_have_expired(
     let (store, report) = open(&disk);
     assert_eq!((report.log_end, store.topics().len()), (0, 0), "{report}");
     assert_eq!(append(&store, "A", 0, b"first"), 0);
+}
+
+#[test]
+fn a_log_file_is_durable_before_it_is_removed() {
+    let disk = new_disk();
+    let (store, _) = open(&disk);
+    for n in 0..12u8 {
+        append(&store, "A", 0, &[n; 1500]);
+    }
+    disk.set_used_percent(86);
+    // The removal stays in memory.
+    disk.fail_after(Some(Call::SyncDirectory), 3, false);
+    assert!(store.tick().is_err());
+    assert!(disk.heal());
+    assert!(store.min_physical_offset() > 0);
+    let _ = store.flush();
+    let durable = store.durable().0;
+    lose_power(&disk, store);
+    let (_, report) = open(&disk);
+    assert!(report.log_end >= durable && durable > 0, "{durable}: {report}");
 }
