@@ -5,7 +5,7 @@
 //! written in groups: they are derived from the log, so losing the last of them costs a dispatch
 //! during recovery and nothing else. Files are made when first written, without reserving their
 //! length, since thousands of queues would take a disk. No file is mapped, none stays open for
-//! long and few are open at a time ([`OpenFiles`]), so idle queues cost little.
+//! long and few are open at a time (`OpenFiles`), so idle queues cost little.
 
 use std::path::PathBuf;
 use std::sync::Arc;
