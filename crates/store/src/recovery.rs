@@ -300,10 +300,11 @@ impl Recovery<'_> {
                         && dispatch.entry.count == entry.count
                         && record.size == unit.size as usize
                 });
-                // An entry whose file has expired cannot be denied.
+                // An entry whose file has expired cannot be denied, except one that reaches into
+                // the log: only a part of it was written.
                 let expired = files
                     .first()
-                    .is_some_and(|first| unit.physical_offset < first.base_offset() as i64);
+                    .is_some_and(|first| unit.end_offset() <= first.base_offset() as i64);
                 !expired && said != Some(true)
             })?;
         }

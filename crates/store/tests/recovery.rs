@@ -176,8 +176,7 @@ fn missing_short_and_empty_queues_are_rebuilt() {
                 "all" => std::fs::remove_dir_all(&queues).unwrap(),
                 "one" => std::fs::remove_dir_all(&queue).unwrap(),
                 "emptied" => {
-                    std::fs::remove_dir_all(&queue).unwrap();
-                    std::fs::create_dir(&queue).unwrap();
+                    std::fs::create_dir_all(&queue).unwrap();
                 }
                 "short" => {
                     for base in [800, 960, 1120, 1280, 1440, 1600, 1760, 1920] {
@@ -458,6 +457,33 @@ fn a_log_that_is_elsewhere_stops_the_start() {
         let (store, _) = open(directory.path());
         assert_eq!(bodies(&store, "A", 0), expected);
     }
+}
+
+#[test]
+fn a_torn_filler_in_front_of_a_queue_hides_no_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    let mut left = Vec::new();
+    for n in 0..40 {
+        let body = format!("message {n} {}", "x".repeat(100)).into_bytes();
+        let mut batch = store.new_batch();
+        batch.push(&message("A", 0, &body)).unwrap();
+        store.append(&mut batch).unwrap();
+        if batch.result(0).unwrap().physical_offset >= 4096 {
+            left.push(body);
+        }
+    }
+    kill(store);
+    std::fs::remove_file(log_file(directory.path(), 0)).unwrap();
+    let queue = directory.path().join("consumequeue/A/0");
+    std::fs::create_dir_all(&queue).unwrap();
+    // Of a filler's size, i32::MAX, the first byte alone.
+    let mut file = vec![0; 160];
+    file[8] = 0x7f;
+    std::fs::write(queue.join(format!("{:020}", 160)), file).unwrap();
+    let (store, _) = open(directory.path());
+    assert!(!left.is_empty());
+    assert_eq!(bodies(&store, "A", 0), left);
 }
 
 #[test]
