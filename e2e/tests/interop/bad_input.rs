@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -23,20 +24,25 @@ mod response {
     pub const TOPIC_NOT_EXIST: i64 = 17;
 }
 
-/// Runs `attack` while another connection sends without a pause; none of its sends may fail.
+/// Runs `attack` while another connection sends all the time, from before it to after it; none of its
+/// sends may fail.
 fn beside_a_bystander(attack: impl FnOnce(&Servers) -> Result<()>) -> Result<()> {
     let mut servers = Servers::start(&[])?;
     servers.create_topic(TOPIC, 1)?;
     let stop = AtomicBool::new(false);
-    let sent = thread::scope(|scope| {
-        let bystander = scope.spawn(|| bystand(&servers.broker.address(), &stop));
+    thread::scope(|scope| {
+        let (began, first_sent) = mpsc::channel();
+        let address = servers.broker.address();
+        let stop = &stop;
+        let bystander = scope.spawn(move || bystand(&address, stop, &began));
+        // An error means that the bystander has failed, which it says itself.
+        let _ = first_sent.recv();
         let attacked = attack(&servers);
         stop.store(true, Ordering::Relaxed);
-        let sent = bystander.join().map_err(|_| anyhow::anyhow!("the bystander panicked"))?;
+        let bystood = bystander.join().map_err(|_| anyhow::anyhow!("the bystander panicked"))?;
         attacked?;
-        sent
+        bystood
     })?;
-    ensure!(sent > 0, "the bystander sent nothing");
     servers.broker.running()?.check_running()?;
     servers.namesrv.process().check_running()?;
     let log = servers.broker.running()?.log_text();
@@ -46,10 +52,11 @@ fn beside_a_bystander(attack: impl FnOnce(&Servers) -> Result<()>) -> Result<()>
     Ok(())
 }
 
-fn bystand(address: &str, stop: &AtomicBool) -> Result<i64> {
+fn bystand(address: &str, stop: &AtomicBool, began: &mpsc::Sender<()>) -> Result<()> {
     let mut raw = Raw::connect(address, LIMIT)?;
     let mut sent = 0;
-    while !stop.load(Ordering::Relaxed) {
+    loop {
+        let is_last = stop.load(Ordering::Relaxed);
         let answer = raw.call(code::SEND_MESSAGE, &send_fields(TOPIC), b"good")?;
         ensure!(answer.code == 0, "bystander: {} {}", answer.code, answer.remark);
         ensure!(
@@ -58,10 +65,15 @@ fn bystand(address: &str, stop: &AtomicBool) -> Result<i64> {
             answer.fields
         );
         sent += 1;
+        if sent == 1 {
+            began.send(())?;
+        }
+        if is_last {
+            return Ok(());
+        }
         // Often enough to notice a pause; the attack needs the processor too.
         thread::sleep(Duration::from_millis(2));
     }
-    Ok(sent)
 }
 
 fn send_fields(topic: &str) -> Value {
