@@ -194,15 +194,18 @@ fn roll(namespace: &Namespace<'_>) -> Result<()> {
     namespace.apply(&cluster_manifest("shop", 2, "      fileReservedTime: '24'\n"))?;
     let mut both_away = false;
     wait::until("both brokers replaced", LIMIT * 2, || {
+        // One list, so that all are seen at the same moment.
+        let list = namespace.get("pods")?;
+        let listed = list["items"].as_array().context("a list without items")?;
         let mut replaced = 0;
         let mut away = 0;
-        for (pod, old) in pods.iter().zip(&before) {
-            let found = namespace.get(&format!("pod/{pod}"));
-            let ready = found.as_ref().is_ok_and(|pod| {
+        for (name, old) in pods.iter().zip(&before) {
+            let pod = listed.iter().find(|pod| pod["metadata"]["name"] == **name);
+            let ready = pod.is_some_and(|pod| {
                 condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
                     && pod["metadata"]["deletionTimestamp"].is_null()
             });
-            let is_new = found.as_ref().is_ok_and(|pod| pod["metadata"]["uid"] != old.as_str());
+            let is_new = pod.is_some_and(|pod| pod["metadata"]["uid"] != old.as_str());
             replaced += usize::from(ready && is_new);
             away += usize::from(!ready);
         }
