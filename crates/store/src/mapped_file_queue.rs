@@ -463,6 +463,14 @@ impl MappedFileQueue {
             && let Some(last) = files.back()
             && last.base_offset >= offset
         {
+            if removed == 0 {
+                // What a run that was killed removed would leave a gap if it came back alone.
+                for directory in self.directories.writable() {
+                    self.file_system
+                        .sync_directory(directory.path())
+                        .map_err(StoreError::io("sync directory", directory.path()))?;
+                }
+            }
             self.file_system
                 .remove_file(&last.path)
                 .map_err(StoreError::io("remove", &last.path))?;

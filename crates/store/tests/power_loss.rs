@@ -621,6 +621,45 @@ fn ext_units_that_a_failed_sync_left_behind_are_written_again() {
 }
 
 #[test]
+fn a_start_that_was_killed_while_it_removed_files_leaves_no_gap() {
+    let disk = new_disk();
+    let mut config = small_config(Path::new(ROOT));
+    config.commit_log_dirs = vec!["/a/log".into(), "/b/log".into()];
+    for directory in &config.commit_log_dirs {
+        disk.create_directory(directory).unwrap();
+        disk.sync_directory(directory.parent().unwrap()).unwrap();
+        disk.sync_directory(Path::new("/")).unwrap();
+    }
+    let (store, _) = open_with(&disk, config.clone());
+    for n in 0..6u8 {
+        append(&store, "A", 0, &[n; 1500]);
+    }
+    store.flush().unwrap();
+    kill(&disk, store);
+    let file =
+        |directory: &str, base_offset: u64| Path::new(directory).join(format!("{base_offset:020}"));
+    let first = disk.open(&file("/a/log", 0), OpenMode::Existing).unwrap();
+    first.write_at(&[0; 100], 0).unwrap();
+    first.sync_data().unwrap();
+    // As a start does before it is killed.
+    disk.remove_file(&file("/a/log", 8192)).unwrap();
+    disk.kill_process();
+    disk.fail_after(Some(Call::SyncAll), 0, true);
+    let environment = Environment {
+        file_system: Arc::new(disk.clone()),
+        clock: clock(),
+        threads: false,
+        ..Environment::default()
+    };
+    Store::open(config.clone(), environment).unwrap_err();
+    disk.heal();
+    assert!(!disk.exists(&file("/b/log", 4096)).unwrap());
+    disk.cut_power_and_lose_all();
+    let (_, report) = open_with(&disk, config);
+    assert_eq!(report.log_end, 0, "{report}");
+}
+
+#[test]
 fn a_queue_whose_messages_are_all_lost_begins_anew_unless_some_may_have_expired() {
     let disk = new_disk();
     let (store, _) = open(&disk);
