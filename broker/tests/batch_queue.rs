@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Peer, TestBroker, send_header, start, topic_header};
+use common::{Peer, TestBroker, pull_header, send_header, start, topic_header, with_field};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::message::batch;
 use rocketmq_protocol::message::record::{self, MessageRecord};
@@ -44,19 +44,9 @@ fn batch_header<'a>(topic: &'a str, properties: &'a str) -> Vec<(&'a str, &'a st
 const KEY: &str = "UNIQ_KEY\u{1}7F000001\u{2}WAIT\u{1}true";
 
 fn pull(peer: &mut Peer, offset: &str, subscription: &str) -> common::Answer {
-    let header = [
-        ("consumerGroup", "readers"),
-        ("topic", TOPIC),
-        ("queueId", "1"),
-        ("queueOffset", offset),
-        ("maxMsgNums", "32"),
-        ("sysFlag", "4"),
-        ("commitOffset", "0"),
-        ("suspendTimeoutMillis", "0"),
-        ("subscription", subscription),
-        ("subVersion", "0"),
-        ("expressionType", "TAG"),
-    ];
+    let header = with_field(pull_header("readers", TOPIC, offset), "queueId", "1");
+    let mut header = with_field(header, "subscription", subscription);
+    header.push(("expressionType", "TAG"));
     peer.call(RequestCode::PULL_MESSAGE, &header, b"")
 }
 
@@ -119,12 +109,10 @@ fn inner_batches_are_refused_elsewhere() {
     peer.call(RequestCode::UPDATE_AND_CREATE_TOPIC, &topic_header("plain", "2"), b"").ok();
     let illegal = ResponseCode::MESSAGE_ILLEGAL;
     let mut header = send_header("plain", "1");
-    header.retain(|(key, _)| *key != "f");
-    header.push(("f", "192"));
+    header = with_field(header, "f", "192");
     peer.call(RequestCode::SEND_MESSAGE_V2, &header, b"x").refused(illegal, "sysFlag 0x80");
     let mut header = send_header("plain", "1");
-    header.retain(|(key, _)| *key != "i");
-    header.push(("i", "INNER_NUM\u{1}3\u{2}"));
+    header = with_field(header, "i", "INNER_NUM\u{1}3\u{2}");
     peer.call(RequestCode::SEND_MESSAGE_V2, &header, b"x").refused(illegal, "INNER_NUM");
     let header = batch_header("plain", "INNER_NUM\u{1}3\u{2}");
     peer.call(RequestCode::SEND_BATCH_MESSAGE, &header, &body(3)).refused(illegal, "INNER_NUM");

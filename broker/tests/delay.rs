@@ -5,7 +5,8 @@ mod common;
 use std::time::Instant;
 
 use common::{
-    Peer, TestBroker, eventually, send_header, start, start_in, start_with, topic_header,
+    Peer, TestBroker, eventually, pull_header, send_header, start, start_in, start_with,
+    topic_header,
 };
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::message::properties;
@@ -29,18 +30,7 @@ fn send(peer: &mut Peer, topic: &str, properties: &str) -> common::Answer {
 
 /// Properties, and reconsume times, of the messages of a queue.
 fn stored(peer: &mut Peer, topic: &str) -> Vec<(Vec<(String, String)>, i32)> {
-    let pull = [
-        ("consumerGroup", "g"),
-        ("topic", topic),
-        ("queueId", "0"),
-        ("queueOffset", "0"),
-        ("maxMsgNums", "32"),
-        ("sysFlag", "4"),
-        ("commitOffset", "0"),
-        ("suspendTimeoutMillis", "0"),
-        ("subscription", "*"),
-        ("subVersion", "0"),
-    ];
+    let pull = pull_header("g", topic, "0");
     let answer = peer.call(RequestCode::PULL_MESSAGE, &pull, b"");
     let mut bytes = &answer.body[..];
     let mut found = Vec::new();

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
-use common::{Peer, TestBroker, config, eventually, send_header};
+use common::{Peer, TestBroker, config, eventually, send_header, with_field};
 use rocketmq_broker::Broker;
 use rocketmq_broker::config::FlushDiskType;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
@@ -111,8 +111,7 @@ impl StoreFile for SlowFile {
 fn send(peer: &mut Peer, body: &[u8], waits: bool) -> common::Answer {
     let mut header = send_header("flushed", "0");
     if !waits {
-        header.retain(|(key, _)| *key != "i");
-        header.push(("i", "WAIT\u{1}false\u{2}"));
+        header = with_field(header, "i", "WAIT\u{1}false\u{2}");
     }
     peer.call(RequestCode::SEND_MESSAGE_V2, &header, body)
 }

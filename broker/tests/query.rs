@@ -2,14 +2,13 @@
 
 mod common;
 
-use common::{Peer, send_header, start, start_with, topic_header};
+use common::{Peer, send_header, start, start_with, topic_header, with_field};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::message::record;
 
 fn send(peer: &mut Peer, topic: &str, body: &str, properties: &str) {
     let mut header = send_header(topic, "0");
-    header.retain(|(name, _)| *name != "i");
-    header.push(("i", properties));
+    header = with_field(header, "i", properties);
     peer.call(RequestCode::SEND_MESSAGE_V2, &header, body.as_bytes()).ok();
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Answer, Peer, eventually, send_header, start, start_with, topic_header};
+use common::{Answer, Peer, eventually, send_header, start, start_with, topic_header, with_field};
 use rocketmq_protocol::body::MessageQueue;
 use rocketmq_protocol::body::offset::{
     GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC,
@@ -178,8 +178,7 @@ const PUSH: RequestCode = RequestCode::PUSH_REPLY_MESSAGE_TO_CLIENT;
 
 fn reply(peer: &mut Peer, properties: &str, body: &[u8]) -> i32 {
     let mut fields = send_header(REPLY_TOPIC, "0");
-    fields.retain(|(name, _)| *name != "i");
-    fields.push(("i", properties));
+    fields = with_field(fields, "i", properties);
     peer.send(RequestCode::SEND_REPLY_MESSAGE_V2, &fields, body, false)
 }
 

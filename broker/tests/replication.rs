@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, Peer, TestBroker, eventually, heartbeat, send_header, start_in, start_with,
-    topic_header,
+    PATIENCE, Peer, TestBroker, eventually, heartbeat, pull_header, send_header, start_in,
+    start_with, topic_header, with_field,
 };
 use rocketmq_broker::BrokerConfig;
 use rocketmq_broker::config::BrokerRole;
@@ -51,19 +51,9 @@ fn caught_up(master: &TestBroker, slave: &TestBroker) {
     });
 }
 
-fn pull_header(offset: &str) -> Vec<(&str, &str)> {
-    vec![
-        ("consumerGroup", "readers"),
-        ("topic", "orders"),
-        ("queueId", "0"),
-        ("queueOffset", offset),
-        ("maxMsgNums", "32"),
-        ("sysFlag", "4"),
-        ("commitOffset", "0"),
-        ("suspendTimeoutMillis", "0"),
-        ("subscription", "*"),
-        ("subVersion", "0"),
-    ]
+fn pull(peer: &mut Peer, queue_offset: &str) -> common::Answer {
+    let header = pull_header("readers", "orders", queue_offset);
+    peer.call(RequestCode::PULL_MESSAGE, &header, b"")
 }
 
 /// Waits until the slave knows the topic, which comes by another way than the log.
@@ -84,9 +74,9 @@ fn a_slave_copies_the_log_and_serves_it_when_the_master_is_gone() {
     knows_topic(&slave);
     let mut consumer = slave.connect();
     // With the master alive: messages are served, and the consumer is sent back.
-    let found = consumer.call(RequestCode::PULL_MESSAGE, &pull_header("0"), b"").ok();
+    let found = pull(&mut consumer, "0").ok();
     assert_eq!(found.field("suggestWhichBrokerId"), "0");
-    let ahead = consumer.call(RequestCode::PULL_MESSAGE, &pull_header("1000"), b"");
+    let ahead = pull(&mut consumer, "1000");
     assert_eq!(ahead.code, ResponseCode::PULL_RETRY_IMMEDIATELY.0);
     assert_eq!(ahead.field("nextBeginOffset"), "1000", "a slave moves nobody");
     consumer
@@ -104,14 +94,14 @@ fn a_slave_copies_the_log_and_serves_it_when_the_master_is_gone() {
     let mut next = 0_i64;
     let mut count = 0;
     while next < bodies.len() as i64 {
-        let found = consumer.call(RequestCode::PULL_MESSAGE, &pull_header(&next.to_string()), b"");
+        let found = pull(&mut consumer, &next.to_string());
         let found = found.ok();
         let begin: i64 = found.field("nextBeginOffset").parse().expect("an offset");
         count += begin - next;
         next = begin;
     }
     assert_eq!(count, bodies.len() as i64);
-    let ahead = consumer.call(RequestCode::PULL_MESSAGE, &pull_header("1000"), b"");
+    let ahead = pull(&mut consumer, "1000");
     assert_eq!(ahead.code, ResponseCode::PULL_NOT_FOUND.0);
     assert_eq!(ahead.field("nextBeginOffset"), "1000");
     assert_eq!(slave.state().store.written(), of_master);
@@ -123,7 +113,7 @@ fn reads_are_refused_unless_slaves_may_serve_them() {
     let slave = start_slave(&master, |config| config.slave_read_enable = false);
     master.connect().produce("orders", 0, b"one");
     caught_up(&master, &slave);
-    let answer = slave.connect().call(RequestCode::PULL_MESSAGE, &pull_header("0"), b"");
+    let answer = pull(&mut slave.connect(), "0");
     assert_eq!(answer.code, ResponseCode::PULL_RETRY_IMMEDIATELY.0);
     assert_eq!((answer.field("suggestWhichBrokerId"), answer.field("nextBeginOffset")), ("0", "0"));
 }
@@ -138,9 +128,7 @@ fn a_send_to_a_sync_master_waits_for_its_slaves() {
     });
     let mut producer = master.connect();
     let send = |producer: &mut Peer, properties: &str| {
-        let mut header = send_header("orders", "0");
-        header.retain(|(key, _)| *key != "i");
-        header.push(("i", properties));
+        let header = with_field(send_header("orders", "0"), "i", properties);
         producer.call(RequestCode::SEND_MESSAGE_V2, &header, b"x")
     };
     let alone = send(&mut producer, "WAIT\u{1}true\u{2}");

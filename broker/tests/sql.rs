@@ -6,7 +6,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Answer, Peer, TestBroker, eventually, start, start_in, start_with, topic_header};
+use common::{
+    Answer, Peer, TestBroker, eventually, start, start_in, start_with, topic_header, with_field,
+};
 use rocketmq_broker::BrokerConfig;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::message::record;
@@ -32,8 +34,7 @@ fn send(peer: &mut Peer, topic: &str, pairs: &[(&str, &str)]) {
     let properties: String =
         pairs.iter().map(|(name, value)| format!("{name}\u{1}{value}\u{2}")).collect();
     let mut header = common::send_header(topic, "0");
-    header.retain(|(name, _)| *name != "i");
-    header.push(("i", &properties));
+    header = with_field(header, "i", &properties);
     peer.call(RequestCode::SEND_MESSAGE_V2, &header, b"body").ok();
 }
 

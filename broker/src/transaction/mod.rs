@@ -8,6 +8,7 @@
 //! settled. How far both topics are done is kept as consumer offsets of a group of its own
 //! (`progress`), so that a Java broker goes on where this one stopped, and the other way round.
 
+mod bridge;
 mod checker;
 mod counts;
 mod decisions;
@@ -15,16 +16,15 @@ pub mod half;
 mod progress;
 mod round;
 mod service;
-mod service_world;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub(crate) use bridge::{op_bytes_max, write_decisions};
 pub use counts::HalfCounts;
 pub use decisions::{Deciding, Decisions};
 pub use progress::Progress;
 pub use service::CheckService;
-pub(crate) use service_world::{op_bytes_max, write_decisions};
 
 use crate::metadata::persist::MetadataError;
 

@@ -1,5 +1,5 @@
 //! One round through the half topic: which half message is waited for, asked about, put back or given
-//! up. No I/O of its own: it acts on a [`World`], which is the store in `service_world`, and a model
+//! up. No I/O of its own: it acts on a [`Bridge`], which is the store in `bridge`, and a model
 //! under seeded crashes in the tests.
 //!
 //! The order is what makes it safe. Op messages are read before a half message is judged, and a copy is
@@ -118,8 +118,8 @@ pub enum PutBack {
     Impossible(&'static str),
 }
 
-/// What a round acts on.
-pub trait World {
+/// What a round acts on (RocketMQ's `TransactionalMessageBridge`).
+pub trait Bridge {
     /// A half message.
     type Record;
     /// Why an action failed; the round ends, and the next one goes on at the same half message.
@@ -171,21 +171,25 @@ pub trait World {
 /// came after the round began.
 ///
 /// # Errors
-/// What the world says. Everything up to there holds.
-pub fn run<W: World>(checker: &mut Checker, world: &mut W, rules: &Rules) -> Result<(), W::Error> {
-    world.write_decisions()?;
-    let half_end = world.half_end();
+/// What the bridge says. Everything up to there holds.
+pub fn run<B: Bridge>(
+    checker: &mut Checker,
+    bridge: &mut B,
+    rules: &Rules,
+) -> Result<(), B::Error> {
+    bridge.write_decisions()?;
+    let half_end = bridge.half_end();
     if checker.half_offset() > half_end {
         checker.move_halves(half_end);
     }
-    let op_end = world.op_end();
+    let op_end = bridge.op_end();
     if checker.next_op() > op_end {
         checker.move_ops(op_end);
     }
-    while world.goes_on() {
-        let is_stuck = read_ops(checker, world, op_end)?;
+    while bridge.goes_on() {
+        let is_stuck = read_ops(checker, bridge, op_end)?;
         checker.settle_decided();
-        world.settled(checker.half_offset());
+        bridge.settled(checker.half_offset());
         let queue_offset = checker.half_offset();
         if queue_offset >= half_end {
             break;
@@ -194,7 +198,7 @@ pub fn run<W: World>(checker: &mut Checker, world: &mut W, rules: &Rules) -> Res
             // What was settled made room for more decisions.
             continue;
         }
-        let half = match world.read_half(queue_offset)? {
+        let half = match bridge.read_half(queue_offset)? {
             Read::Found(half) => half,
             Read::Moved(to) if to > queue_offset => {
                 checker.move_halves(to);
@@ -202,40 +206,44 @@ pub fn run<W: World>(checker: &mut Checker, world: &mut W, rules: &Rules) -> Res
             }
             Read::Moved(_) | Read::Nothing => break,
         };
-        let mut done = match judge(&half, rules, world.now_ms()) {
+        let mut done = match judge(&half, rules, bridge.now_ms()) {
             Verdict::Wait => break,
-            Verdict::PutBack => world.put_back(&half, None)?,
-            Verdict::Check(times) => world.put_back(&half, Some(times))?,
-            Verdict::GiveUp(why) => world.give_up(&half, why)?,
+            Verdict::PutBack => bridge.put_back(&half, None)?,
+            Verdict::Check(times) => bridge.put_back(&half, Some(times))?,
+            Verdict::GiveUp(why) => bridge.give_up(&half, why)?,
         };
         if let PutBack::Impossible(why) = done {
-            done = world.give_up(&half, GivenUp::Faulty(why))?;
+            done = bridge.give_up(&half, GivenUp::Faulty(why))?;
         }
         match done {
             PutBack::Done => checker.settle(),
             PutBack::Decided => {
                 // Only once the op topic says so: the decision may be in memory alone.
-                world.write_decisions()?;
+                bridge.write_decisions()?;
                 checker.settle();
             }
             // The next round sees what became of it.
             PutBack::Busy | PutBack::Impossible(_) => break,
         }
     }
-    world.settled(checker.half_offset());
+    bridge.settled(checker.half_offset());
     Ok(())
 }
 
 /// Reads op messages up to `op_end`, as far as there is room for what they say. True if some of them
 /// cannot be read: what they decided is asked about, which does no harm.
-fn read_ops<W: World>(checker: &mut Checker, world: &mut W, op_end: i64) -> Result<bool, W::Error> {
+fn read_ops<B: Bridge>(
+    checker: &mut Checker,
+    bridge: &mut B,
+    op_end: i64,
+) -> Result<bool, B::Error> {
     while checker.next_op() < op_end && checker.has_room() {
         let from = checker.next_op();
-        match world.read_ops(from)? {
+        match bridge.read_ops(from)? {
             Read::Found((ops, next)) => {
                 // Asked for after they were read: what they name was stored before them. A decision about
                 // nothing must not hold the op offset for ever.
-                let half_end = world.half_end();
+                let half_end = bridge.half_end();
                 for (op_offset, decided) in ops {
                     checker.read_op(op_offset, decided.into_iter().filter(|half| *half < half_end));
                 }

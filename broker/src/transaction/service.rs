@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use rocketmq_protocol::names;
 use rocketmq_store::AppendBatch;
 
+use super::bridge::{StoreBridge, op_interval, write_decisions};
 use super::checker::Checker;
 use super::decisions::Woken;
 use super::half;
 use super::progress;
 use super::round::{self, Rules};
-use super::service_world::{StoreWorld, op_interval, write_decisions};
 use crate::config::BrokerConfig;
 use crate::state::BrokerState;
 
@@ -114,8 +114,8 @@ fn check(
         check_max: config.transaction_check_max,
         kept_ms: i64::from(config.file_reserved_time).saturating_mul(HOUR_MS),
     };
-    let mut world = StoreWorld::new(state, batch);
-    if let Err(error) = round::run(checker, &mut world, &rules) {
+    let mut bridge = StoreBridge::new(state, batch);
+    if let Err(error) = round::run(checker, &mut bridge, &rules) {
         let (half, op) = (checker.half_offset(), checker.op_offset());
         tracing::warn!(half, op, %error, "transactions");
     }

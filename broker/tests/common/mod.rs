@@ -293,6 +293,37 @@ pub fn topic_header<'a>(topic: &'a str, queues: &'a str) -> Vec<(&'a str, &'a st
     ]
 }
 
+/// The fields of a PULL_MESSAGE of queue 0 that does not wait.
+pub fn pull_header<'a>(
+    group: &'a str,
+    topic: &'a str,
+    queue_offset: &'a str,
+) -> Vec<(&'a str, &'a str)> {
+    vec![
+        ("consumerGroup", group),
+        ("topic", topic),
+        ("queueId", "0"),
+        ("queueOffset", queue_offset),
+        ("maxMsgNums", "32"),
+        ("sysFlag", "4"),
+        ("commitOffset", "0"),
+        ("suspendTimeoutMillis", "0"),
+        ("subscription", "*"),
+        ("subVersion", "0"),
+    ]
+}
+
+/// The fields with another value of one.
+pub fn with_field<'a>(
+    mut header: Vec<(&'a str, &'a str)>,
+    name: &'a str,
+    value: &'a str,
+) -> Vec<(&'a str, &'a str)> {
+    header.retain(|(known, _)| *known != name);
+    header.push((name, value));
+    header
+}
+
 /// Waits until a condition holds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -199,7 +199,7 @@ fn what_the_log_has_lost_is_passed_over() {
         inner: Model,
         first: i64,
     }
-    impl World for Gone {
+    impl Bridge for Gone {
         type Record = Copied;
         type Error = &'static str;
         fn now_ms(&self) -> i64 {
@@ -241,17 +241,17 @@ fn what_the_log_has_lost_is_passed_over() {
         inner.send(Fate::Never, None);
     }
     inner.now_ms += 1_000;
-    let mut world = Gone { inner, first: 2 };
+    let mut bridge = Gone { inner, first: 2 };
     let mut checker = Checker::new(0, 0);
-    run(&mut checker, &mut world, &RULES).unwrap();
+    run(&mut checker, &mut bridge, &RULES).unwrap();
     assert_eq!(
         (checker.half_offset(), checker.op_offset()),
         (4, 3),
         "ops that cannot be read stay"
     );
-    assert_eq!(world.inner.given_up, BTreeSet::from([2, 3]));
+    assert_eq!(bridge.inner.given_up, BTreeSet::from([2, 3]));
     // The tail of both topics was lost.
     let mut checker = Checker::new(9, 9);
-    run(&mut checker, &mut world, &RULES).unwrap();
+    run(&mut checker, &mut bridge, &RULES).unwrap();
     assert_eq!((checker.half_offset(), checker.op_offset()), (4, 5));
 }

@@ -286,7 +286,7 @@ pub(super) fn no_offsets() -> ConsumerOffsets {
     ConsumerOffsets::load(Path::new("/nowhere"), 500).unwrap()
 }
 
-impl World for Model {
+impl Bridge for Model {
     type Record = Copied;
     type Error = &'static str;
 

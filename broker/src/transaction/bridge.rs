@@ -1,4 +1,4 @@
-//! The store and the producers as a round sees them.
+//! The store and the producers as a round sees them (RocketMQ's `TransactionalMessageBridge`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use rocketmq_store::{
 };
 
 use super::half::{self, Destination};
-use super::round::{GivenUp, Half, Op, PutBack, Read, World};
+use super::round::{Bridge, GivenUp, Half, Op, PutBack, Read};
 use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 use crate::metadata::perm;
@@ -46,18 +46,18 @@ pub enum RoundError {
     Topic(#[from] MetadataError),
 }
 
-/// See [`World`].
-pub struct StoreWorld<'a> {
+/// See [`Bridge`].
+pub struct StoreBridge<'a> {
     state: &'a BrokerState,
     config: Arc<BrokerConfig>,
     batch: &'a mut AppendBatch,
     began: Instant,
 }
 
-impl<'a> StoreWorld<'a> {
-    /// The world for one round, which begins now.
-    pub fn new(state: &'a BrokerState, batch: &'a mut AppendBatch) -> StoreWorld<'a> {
-        StoreWorld { state, config: state.config.load_full(), batch, began: Instant::now() }
+impl<'a> StoreBridge<'a> {
+    /// The bridge for one round, which begins now.
+    pub fn new(state: &'a BrokerState, batch: &'a mut AppendBatch) -> StoreBridge<'a> {
+        StoreBridge { state, config: state.config.load_full(), batch, began: Instant::now() }
     }
 
     fn read(&self, topic: &str, from: i64, count_max: usize) -> Result<GetResult, StoreError> {
@@ -160,7 +160,7 @@ pub fn op_bytes_max(config: &BrokerConfig) -> usize {
     usize::try_from(max).unwrap_or(usize::MAX)
 }
 
-impl World for StoreWorld<'_> {
+impl Bridge for StoreBridge<'_> {
     type Record = Bytes;
     type Error = RoundError;
 
