@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -118,6 +118,10 @@ fn reads_are_refused_unless_slaves_may_serve_them() {
     assert_eq!((answer.field("suggestWhichBrokerId"), answer.field("nextBeginOffset")), ("0", "0"));
 }
 
+fn ha_status(broker: &TestBroker) -> serde_json::Value {
+    broker.connect().call(RequestCode::GET_BROKER_HA_STATUS, &[], b"").ok().json()
+}
+
 #[test]
 fn a_send_to_a_sync_master_waits_for_its_slaves() {
     let master = start_with(|config| {
@@ -142,16 +146,20 @@ fn a_send_to_a_sync_master_waits_for_its_slaves() {
         // Answered means copied.
         assert_eq!(slave.state().store.written(), master.state().store.written());
     }
-    let status: serde_json::Value =
-        master.connect().call(RequestCode::GET_BROKER_HA_STATUS, &[], b"").ok().json();
+    let status = ha_status(&master);
     assert_eq!(
         (&status["master"], &status["inSyncSlaveNums"]),
         (&true.into(), &1.into()),
         "{status}"
     );
-    let status: serde_json::Value =
-        slave.connect().call(RequestCode::GET_BROKER_HA_STATUS, &[], b"").ok().json();
+    let status = ha_status(&slave);
     assert_eq!(status["master"], false, "{status}");
+    let is_counted = |link: &serde_json::Value| link["transferredByteInSecond"].as_i64() > Some(0);
+    eventually("both count bytes a second", || {
+        send(&mut producer, "").ok();
+        is_counted(&ha_status(&master)["haConnectionInfo"][0])
+            && is_counted(&ha_status(&slave)["haClientRuntimeInfo"])
+    });
     slave.stop();
     let alone = send(&mut producer, "");
     assert_eq!(alone.code, ResponseCode::FLUSH_SLAVE_TIMEOUT.0);
@@ -227,13 +235,25 @@ fn a_slave_with_another_log_is_turned_away() {
     }
     let written = longer.state().store.written();
     let dir = longer.stop();
-    let slave = start_slave_in(dir, &master.state().identity.ha_addr, |_| ());
-    let mut producer = master.connect();
-    for _ in 0..3 {
-        producer.produce("orders", 0, b"two");
-    }
-    eventually("it tried", || master.state().replication.copies(0) == 0);
-    assert_eq!(slave.state().store.written(), written, "nothing was changed");
+    // The test stands between the two, to see that the slave asks and what it is told.
+    let between = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let ha = between.local_addr().expect("an address").to_string();
+    let slave = start_slave_in(dir, &ha, |_| ());
+    let (mut from_slave, _) = between.accept().expect("it connects");
+    let mut asked = [0; 8];
+    from_slave.read_exact(&mut asked).expect("where it goes on");
+    assert_eq!(i64::from_be_bytes(asked), written.0);
+    let mut to_master = TcpStream::connect(&master.state().identity.ha_addr).expect("connect");
+    to_master.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    to_master.write_all(&asked).expect("write");
+    let mut told = Vec::new();
+    to_master.read_to_end(&mut told).expect("closed");
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(master.state().replication.copies(0), 0);
+    // Turned away, it tries again, and keeps what it has.
+    drop(from_slave);
+    between.accept().expect("it connects again");
+    assert_eq!(slave.state().store.written(), written);
 }
 
 #[test]

@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use super::flow::Flow;
 use super::frame::{Header, newest_report};
 use super::{LinkSettings, SlaveLink};
+use crate::clock::now_ms;
 use crate::state::BrokerState;
 
 /// Slaves at one time; one more is turned away. A group has a few.
@@ -74,7 +76,7 @@ async fn serve_slave(state: &BrokerState, socket: TcpStream, remote: &str) -> io
         remote: remote.to_owned(),
         acked: AtomicI64::new(asked),
         next: AtomicI64::new(next),
-        sent_bytes: AtomicI64::new(0),
+        sent: Flow::default(),
     });
     state.replication.slave_came(&link);
     // Also when this future is dropped.
@@ -169,11 +171,12 @@ async fn send_log(
             continue;
         };
         let header = Header { physical_offset: next, bytes: piece.len() };
-        next += piece.len() as i64;
-        link.sent_bytes.fetch_add(piece.len() as i64, Ordering::Relaxed);
+        let bytes = piece.len();
+        next += bytes as i64;
         let head = header.encode();
         writing.write_all_buf(&mut Buf::chain(head.as_slice(), piece)).await?;
         link.next.store(next, Ordering::Release);
+        link.sent.add(bytes, now_ms());
         last_write = Instant::now();
     }
 }

@@ -6,6 +6,7 @@
 //! master, and copies topics, groups and offsets from it. Roles are fixed by the configuration: who is
 //! master is nobody's decision here.
 
+mod flow;
 mod frame;
 mod master;
 mod metadata;
@@ -24,7 +25,9 @@ use rocketmq_protocol::body::replication::{
 };
 use tokio::sync::{Notify, watch};
 
+use crate::clock::now_ms;
 use crate::flush_waits::{Wait, WaitEnd};
+use flow::Flow;
 
 pub use pull::{Redirected, redirect};
 pub use thread::{ReplicationThread, bind};
@@ -58,8 +61,8 @@ pub struct SlaveLink {
     acked: AtomicI64,
     /// Where the next bytes for it begin.
     next: AtomicI64,
-    /// Bytes that were sent to it.
-    sent_bytes: AtomicI64,
+    /// Bytes of the log that were sent to it.
+    sent: Flow,
 }
 
 /// The state of following a master.
@@ -68,7 +71,8 @@ struct Following {
     is_connected: AtomicBool,
     last_read_ms: AtomicI64,
     last_write_ms: AtomicI64,
-    received_bytes: AtomicI64,
+    /// Bytes of the log that came.
+    received: Flow,
 }
 
 /// Sends that wait for copies, by the end of what they wait for.
@@ -205,6 +209,7 @@ impl Replication {
         log_end: i64,
         in_sync_gap_bytes: i64,
     ) -> HaRuntimeInfo {
+        let now_ms = now_ms();
         let slaves = self.slaves.lock();
         let connections: Vec<_> = slaves
             .iter()
@@ -217,7 +222,7 @@ impl Replication {
                     in_sync: behind < in_sync_gap_bytes,
                     slave_ack_offset: acked,
                     transfer_from_where: slave.next.load(Ordering::Acquire),
-                    transferred_byte_in_second: 0,
+                    transferred_byte_in_second: slave.sent.per_second(now_ms),
                 }
             })
             .collect();
@@ -233,7 +238,9 @@ impl Replication {
                 last_read_timestamp: following.last_read_ms.load(Ordering::Acquire),
                 last_write_timestamp: following.last_write_ms.load(Ordering::Acquire),
                 max_offset: if is_master { 0 } else { log_end },
-                ..HaClientRuntimeInfo::default()
+                transferred_byte_in_second: following.received.per_second(now_ms),
+                // A master of this protocol does not say how far it is durable.
+                master_flush_offset: 0,
             }),
         }
     }
@@ -278,7 +285,7 @@ mod tests {
             remote: "slave".to_owned(),
             acked: AtomicI64::new(acked),
             next: AtomicI64::new(0),
-            sent_bytes: AtomicI64::new(0),
+            sent: Flow::default(),
         })
     }
 

@@ -34,15 +34,17 @@ pub(super) async fn follow(state: Arc<BrokerState>) {
             let _ = masters.changed().await;
             continue;
         }
+        let mut was_heard = false;
         let result = tokio::select! {
-            result = follow_at(&state, &ha) => result,
+            result = follow_at(&state, &ha, &mut was_heard) => result,
             _ = masters.changed() => {
                 info!(master = ha, "another master, the link is closed");
                 Ok(())
             }
         };
-        let was_connected = state.replication.following.is_connected.swap(false, Ordering::AcqRel);
-        if was_connected {
+        state.replication.following.is_connected.store(false, Ordering::Release);
+        // One that turns this slave away accepts it first, and says nothing.
+        if was_heard {
             retry = RETRY_FIRST;
         }
         if let Err(error) = result {
@@ -56,7 +58,7 @@ pub(super) async fn follow(state: Arc<BrokerState>) {
     }
 }
 
-async fn follow_at(state: &BrokerState, ha: &str) -> io::Result<()> {
+async fn follow_at(state: &BrokerState, ha: &str, was_heard: &mut bool) -> io::Result<()> {
     let settings = LinkSettings::of(&state.config.load());
     let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(ha)).await;
     let mut socket = connecting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -80,7 +82,8 @@ async fn follow_at(state: &BrokerState, ha: &str) -> io::Result<()> {
                 last_read = Instant::now();
                 following.last_read_ms.store(now_ms(), Ordering::Release);
                 let taken = intake.take(state)?;
-                following.received_bytes.fetch_add(taken as i64, Ordering::Relaxed);
+                following.received.add(taken, now_ms());
+                *was_heard = true;
             }
             () = tokio::time::sleep_until(report_at) => {}
             () = tokio::time::sleep_until(last_read + settings.idle) => {

@@ -13,11 +13,11 @@ pub struct HaClientRuntimeInfo {
     /// Its master.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master_addr: Option<String>,
-    /// Up to where the master's log is durable.
+    /// Up to where the master's log is durable; 0 where the protocol does not say.
     pub master_flush_offset: i64,
     /// End of its log.
     pub max_offset: i64,
-    /// Bytes a second.
+    /// Bytes of the log in the last second.
     pub transferred_byte_in_second: i64,
 }
 
@@ -33,9 +33,9 @@ pub struct HaConnectionRuntimeInfo {
     pub in_sync: bool,
     /// Up to where it has the log.
     pub slave_ack_offset: i64,
-    /// Where it began.
+    /// Where the next bytes for it begin.
     pub transfer_from_where: i64,
-    /// Bytes a second.
+    /// Bytes of the log in the last second.
     pub transferred_byte_in_second: i64,
 }
 
