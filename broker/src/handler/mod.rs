@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use futures::FutureExt as _;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::frame::{self, Frame, LENGTH_BYTES};
 use rocketmq_protocol::response::Response;
@@ -151,7 +152,7 @@ impl BrokerService {
                 Ok(frame) => match work {
                     Elsewhere::Answer(handler) => answer(code, || handler(&state, conn, &frame)),
                     Elsewhere::Wait(handler) => {
-                        let later = handler(&state, conn, &frame);
+                        let later = answer_later(code, || handler(&state, conn, &frame));
                         let runtime = state.runtime.clone();
                         // It ends with the client's answer, its time-out, or its connection.
                         runtime.spawn(async move {
@@ -175,11 +176,24 @@ impl BrokerService {
 /// What a handler answers. One that panics is a defect of ours: the client is told so at once, as by
 /// a Java broker whose processor threw, instead of waiting in vain. Locks are free again after a panic.
 fn answer(code: RequestCode, handler: impl FnOnce() -> Response) -> Response {
-    catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|_| {
-        tracing::error!(%code, "handler panicked");
-        let remark = format!("{code} failed by a fault of the broker; its log says more");
-        Response::error(ResponseCode::SYSTEM_ERROR, remark)
-    })
+    catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|_| faulty(code))
+}
+
+/// The same for one whose answer comes later: neither its preparation nor its wait may go unanswered.
+fn answer_later(code: RequestCode, handler: impl FnOnce() -> Later) -> Later {
+    match catch_unwind(AssertUnwindSafe(handler)) {
+        Ok(later) => {
+            let waiting = AssertUnwindSafe(later).catch_unwind();
+            Box::pin(waiting.map(move |ended| ended.unwrap_or_else(|_| faulty(code))))
+        }
+        Err(_) => relay::at_once(faulty(code)),
+    }
+}
+
+fn faulty(code: RequestCode) -> Response {
+    tracing::error!(%code, "handler panicked");
+    let remark = format!("{code} failed by a fault of the broker; its log says more");
+    Response::error(ResponseCode::SYSTEM_ERROR, remark)
 }
 
 impl Service for BrokerService {
@@ -373,6 +387,19 @@ mod tests {
         let remark = response.remark.expect("a remark");
         assert!(remark.starts_with("GET_BROKER_CONFIG(26) failed"), "{remark}");
         assert_eq!(answer(RequestCode::GET_BROKER_CONFIG, Response::ok), Response::ok());
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_before_or_during_its_wait_is_answered_for() {
+        let code = RequestCode::QUERY_ASSIGNMENT;
+        let before = answer_later(code, || unreachable!("a fault")).await;
+        let during =
+            answer_later(code, || Box::pin(async { unreachable!("a fault while it waits") })).await;
+        for response in [before, during] {
+            assert_eq!(response.code, ResponseCode::SYSTEM_ERROR);
+        }
+        let answered = answer_later(code, || relay::at_once(Response::ok())).await;
+        assert_eq!(answered, Response::ok());
     }
 
     /// Rows of the table of requests: code, name, to whom, state.
