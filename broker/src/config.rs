@@ -42,6 +42,16 @@ rocketmq_protocol::config_enum! {
 }
 
 rocketmq_protocol::config_enum! {
+    /// Who decides which broker of the group is master.
+    pub enum CoordinatorKind {
+        /// Nobody: it stays as `brokerRole` says.
+        Static = "static",
+        /// Whoever the group's Lease names: the operator appoints it.
+        Kubernetes = "kubernetes",
+    }
+}
+
+rocketmq_protocol::config_enum! {
     /// How metrics leave the broker (MetricsExporterType), as far as this broker has it.
     pub enum MetricsExporter {
         /// Not at all; probes are not served either.
@@ -307,8 +317,36 @@ rocketmq_protocol::config! {
         pub broker_role: BrokerRole = BrokerRole::AsyncMaster => "brokerRole";
         /// Copies, this one included, that a SYNC_MASTER waits for.
         pub in_sync_replicas: i32 = 1 => "inSyncReplicas", 1..=i32::MAX;
-        /// Copies below which a master refuses sends.
+        /// Members of the in-sync set, the master included, below which a master refuses sends.
         pub min_in_sync_replicas: i32 = 1 => "minInSyncReplicas", 1..=i32::MAX;
+        /// Whether the log is sent to slaves no faster than `maxHaTransferByteInSecond`.
+        pub ha_flow_control_enable: bool = false => "haFlowControlEnable";
+        /// Bytes of the log that each slave is sent in a second under `haFlowControlEnable`.
+        pub max_ha_transfer_byte_in_second: i64 = 104_857_600 => "maxHaTransferByteInSecond", 1..=i64::MAX;
+        /// Whether a slave whose log is empty begins with the newest file of the master's log instead
+        /// of the oldest.
+        pub sync_from_last_file: bool = false => "syncFromLastFile";
+        /// Where the epoch file is; empty means `epochFileCheckpoint` in the store's directory.
+        pub store_path_epoch_file: String = String::new() => "storePathEpochFile";
+        /// A member of the in-sync set that has not had everything for this long leaves it.
+        pub ha_max_time_slave_not_catchup: i64 = 15_000 => "haMaxTimeSlaveNotCatchup", 100..=3_600_000;
+        /// Whether this broker never joins the in-sync set, and so is never appointed.
+        pub async_learner: bool = false => "asyncLearner";
+        /// Ours: who decides which broker of the group is master.
+        pub coordinator: CoordinatorKind = CoordinatorKind::Static => "coordinator";
+        /// Ours: name of the Lease that holds the group's record; empty means `brokerName`.
+        pub coordinator_lease: String = String::new() => "coordinatorLease";
+        /// Ours: brokers that the group is meant to have, this one included.
+        pub replicas_per_group: i32 = 1 => "replicasPerGroup", 1..=64;
+        /// Ours: how long the Lease holds for others after they saw it renewed, in seconds.
+        pub lease_duration_seconds: i32 = 15 => "leaseDurationSeconds", 1..=3_600;
+        /// Ours: how long the master relies on a renewal, in seconds; less than the Lease holds.
+        pub lease_renew_deadline_seconds: i32 = 10 => "leaseRenewDeadlineSeconds", 1..=3_600;
+        /// Ours: pause between renewals, in seconds.
+        pub lease_retry_period_seconds: i32 = 2 => "leaseRetryPeriodSeconds", 1..=600;
+        /// Ours: host under which the group's other brokers find this one; `$(NAME)` in it is replaced
+        /// by the environment's NAME. Empty means as `brokerIP2`, else `brokerIP1`.
+        pub replica_host: String = String::new() => "replicaHost";
 
         /// Whether `/metrics`, `/livez` and `/readyz` are served over HTTP. RocketMQ's default is
         /// DISABLE; here they are on, since a broker that nobody can probe is of no use in a pod.
@@ -458,7 +496,8 @@ impl BrokerConfig {
     /// Whether `key` says which broker this is, or what its files on disk are like. Changed under a
     /// running broker it would hold by halves, and might keep the next start from succeeding.
     pub fn is_fixed_while_running(key: &str) -> bool {
-        const FIXED: [&str; 19] = [
+        const FIXED: [&str; 30] = [
+            "asyncLearner",
             "bindAddress",
             "brokerClusterName",
             "brokerIP1",
@@ -466,17 +505,27 @@ impl BrokerConfig {
             "brokerId",
             "brokerName",
             "brokerRole",
+            "coordinator",
+            "coordinatorLease",
             "haListenPort",
             "haMasterAddress",
+            "haMaxTimeSlaveNotCatchup",
+            "leaseDurationSeconds",
+            "leaseRenewDeadlineSeconds",
+            "leaseRetryPeriodSeconds",
             "listenPort",
             "mappedFileSizeCommitLog",
             "mappedFileSizeConsumeQueue",
             "mappedFileSizeConsumeQueueExt",
             "maxHashSlotNum",
             "maxIndexNum",
+            "minInSyncReplicas",
             "readOnlyCommitLogStorePaths",
+            "replicaHost",
+            "replicasPerGroup",
             "storeHost",
             "storePathCommitLog",
+            "storePathEpochFile",
             "storePathRootDir",
         ];
         FIXED.contains(&key)
@@ -494,6 +543,20 @@ impl BrokerConfig {
     /// Directory of topics.json, consumerOffset.json and the like.
     pub fn config_dir(&self) -> PathBuf {
         self.store_root().join("config")
+    }
+
+    /// Bytes of the log that each slave may be sent in a second.
+    pub fn ha_bytes_per_second(&self) -> Option<u64> {
+        let limit = u64::try_from(self.max_ha_transfer_byte_in_second).unwrap_or(1);
+        self.ha_flow_control_enable.then_some(limit)
+    }
+
+    /// The epoch file.
+    pub fn epoch_file(&self) -> PathBuf {
+        match self.store_path_epoch_file.trim() {
+            "" => self.store_root().join("epochFileCheckpoint"),
+            path => PathBuf::from(path),
+        }
     }
 
     /// Port that slaves connect to.

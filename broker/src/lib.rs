@@ -9,6 +9,7 @@
 //! - [`metadata`]: topics, groups, consumer offsets, and their files.
 //! - [`client_table`], [`lock_table`], [`long_poll`], [`flush_waits`]: what is known only while it runs.
 //! - [`registration`], [`change_signal`]: name servers.
+//! - [`coordinator`]: the record that says who is master of the group.
 //! - [`replication`]: copies of the log, as a master and as a slave.
 //! - [`metrics`], [`runtime_info`], [`health`]: what people and probes are told.
 
@@ -21,6 +22,7 @@ pub mod change_signal;
 pub mod client_table;
 pub mod clock;
 pub mod config;
+pub mod coordinator;
 pub mod delay;
 pub mod error;
 pub mod filter;

@@ -88,7 +88,7 @@ const TIMER: &str = "
     disappearTimeAfterStart";
 
 const STORE: &str = "
-    storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity storeType
+    storePathDLedgerCommitLog storePathBrokerIdentity storeType
         maxTopicLength
     enabledAppendPropCRC forceVerifyPropCRC putMessageTimeout
             fastFailIfNoBufferInStorePool wakeFlushWhenPutMessage
@@ -116,8 +116,7 @@ const STORE: &str = "
 
 const HA: &str = "
     haSlaveFallbehindMax totalReplicas enableAutoInSyncReplicas
-    allAckInSyncStateSet haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
-    syncMasterFlushOffsetWhenStartup syncFromLastFile asyncLearner maxSlaveResendLength
+    allAckInSyncStateSet syncMasterFlushOffsetWhenStartup maxSlaveResendLength
     maxChecksumRange replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold
     enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId enableBatchPush
     isEnableBatchPush enableSlaveActingMaster enableRemoteEscape skipPreOnline

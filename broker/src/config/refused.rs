@@ -3,7 +3,7 @@
 
 use rocketmq_protocol::config::ConfigError;
 
-use super::{BrokerConfig, BrokerRole, FlushDiskType, invalid};
+use super::{BrokerConfig, BrokerRole, CoordinatorKind, FlushDiskType, invalid};
 
 /// Checks a single pair of the file.
 ///
@@ -17,9 +17,11 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), ConfigError> {
             "false: this broker has no access control yet and would let everybody in"
         }
         "enableDLegerCommitLog" | "enableControllerMode" | "enableSlaveActingMaster" if on => {
-            "false: this broker replicates by brokerRole alone yet"
+            "false: who is master follows from brokerRole, or from the key coordinator"
         }
-        "duplicationEnable" if on => "false: this broker replicates by brokerRole alone",
+        "duplicationEnable" if on => {
+            "false: who is master follows from brokerRole, or from the key coordinator"
+        }
         "enableLmq" | "enableMultiDispatch" if on => {
             "false: this broker has no multi-dispatch queues yet"
         }
@@ -39,22 +41,63 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), ConfigError> {
 /// # Errors
 /// When they do.
 pub(super) fn check_combination(config: &BrokerConfig) -> Result<(), ConfigError> {
-    let is_slave = config.broker_role == BrokerRole::Slave;
-    if is_slave && config.broker_id <= 0 {
-        return Err(invalid("brokerId", config.broker_id, "1 and above with brokerRole=SLAVE"));
-    }
-    if !is_slave && config.broker_id != 0 {
-        return Err(invalid("brokerId", config.broker_id, "0 unless brokerRole=SLAVE"));
-    }
-    if config.min_in_sync_replicas > 1 {
-        let allowed = "1: this broker does not choose among in-sync sets yet";
-        return Err(invalid("minInSyncReplicas", config.min_in_sync_replicas, allowed));
+    match config.coordinator {
+        CoordinatorKind::Static => check_static(config)?,
+        CoordinatorKind::Kubernetes => check_appointed(config)?,
     }
     if config.transient_store_pool_enable && config.flush_disk_type == FlushDiskType::SyncFlush {
         let allowed = "false, or true with flushDiskType=ASYNC_FLUSH: what waits in a buffer cannot \
                        be on disk";
         let value = "true with flushDiskType=SYNC_FLUSH";
         return Err(invalid("transientStorePoolEnable", value, allowed));
+    }
+    Ok(())
+}
+
+/// Roles as the configuration says.
+fn check_static(config: &BrokerConfig) -> Result<(), ConfigError> {
+    let is_slave = config.broker_role == BrokerRole::Slave;
+    if is_slave && config.broker_id <= 0 {
+        return Err(invalid("brokerId", config.broker_id, "1 and above with brokerRole=SLAVE"));
+    }
+    if !is_slave && config.broker_id != 0 {
+        let allowed = "0 unless brokerRole=SLAVE or coordinator=kubernetes";
+        return Err(invalid("brokerId", config.broker_id, allowed));
+    }
+    if config.min_in_sync_replicas > 1 {
+        let allowed = "1: without a coordinator there are no in-sync sets";
+        return Err(invalid("minInSyncReplicas", config.min_in_sync_replicas, allowed));
+    }
+    Ok(())
+}
+
+/// A master that is appointed.
+fn check_appointed(config: &BrokerConfig) -> Result<(), ConfigError> {
+    if config.broker_role == BrokerRole::Slave {
+        let allowed = "SYNC_MASTER or ASYNC_MASTER with coordinator=kubernetes: it says how a master \
+                       answers, and who is master is appointed";
+        return Err(invalid("brokerRole", "SLAVE", allowed));
+    }
+    if config.min_in_sync_replicas > config.replicas_per_group {
+        let allowed = format!("1 to replicasPerGroup, which is {}", config.replicas_per_group);
+        return Err(invalid("minInSyncReplicas", config.min_in_sync_replicas, &allowed));
+    }
+    let (lease, renew) = (config.lease_duration_seconds, config.lease_renew_deadline_seconds);
+    if renew >= lease {
+        let allowed = format!("less than leaseDurationSeconds, which is {lease}");
+        return Err(invalid("leaseRenewDeadlineSeconds", renew, &allowed));
+    }
+    let retry = config.lease_retry_period_seconds;
+    if i64::from(retry) * 12 >= i64::from(renew) * 10 {
+        let allowed = format!(
+            "less than leaseRenewDeadlineSeconds, which is {renew}, divided by 1.2: there must be \
+             time for a second attempt"
+        );
+        return Err(invalid("leaseRetryPeriodSeconds", retry, &allowed));
+    }
+    if config.transient_store_pool_enable {
+        let allowed = "false with coordinator=kubernetes: what waits in a buffer is on no slave";
+        return Err(invalid("transientStorePoolEnable", true, allowed));
     }
     Ok(())
 }

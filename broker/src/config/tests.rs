@@ -41,6 +41,23 @@ fn a_bad_value_names_key_value_and_what_is_allowed() {
         ("deleteWhen=25", ["deleteWhen", "25", "0 to 23"]),
         ("brokerRole=SLAVE", ["brokerId", "0", "1 and above with brokerRole=SLAVE"]),
         ("brokerId=1", ["brokerId", "1", "0 unless brokerRole=SLAVE"]),
+        ("coordinator=kubernetes\nbrokerRole=SLAVE", ["brokerRole", "SLAVE", "appointed"]),
+        (
+            "coordinator=kubernetes\nreplicasPerGroup=2\nminInSyncReplicas=3",
+            ["minInSyncReplicas", "3", "replicasPerGroup, which is 2"],
+        ),
+        (
+            "coordinator=kubernetes\nleaseRenewDeadlineSeconds=15",
+            ["leaseRenewDeadlineSeconds", "15", "less than leaseDurationSeconds"],
+        ),
+        (
+            "coordinator=kubernetes\nleaseRetryPeriodSeconds=9",
+            ["leaseRetryPeriodSeconds", "9", "divided by 1.2"],
+        ),
+        (
+            "coordinator=kubernetes\ntransientStorePoolEnable=true",
+            ["transientStorePoolEnable", "true", "on no slave"],
+        ),
         ("minInSyncReplicas=2", ["minInSyncReplicas", "2", "in-sync sets"]),
         ("enableControllerMode=true", ["enableControllerMode", "true", "brokerRole"]),
         (

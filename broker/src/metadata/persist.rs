@@ -1,4 +1,4 @@
-//! Loading and saving of the `config/*.json` files: the rules for damaged ones live here, the
+//! Loading and saving of the `config/*.json` files and their like: the rules for damaged ones live here, the
 //! safe write itself (temporary file, sync, rename, `.bak`) is the store's.
 //!
 //! A file that cannot be parsed is never replaced by an empty table: the previous version is
@@ -50,12 +50,23 @@ pub enum MetadataError {
 /// # Errors
 /// When something is there but nothing can be used, or it cannot be read.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, MetadataError> {
+    load_as(path, |bytes| fastjson::from_slice(bytes).map_err(|error| error.to_string()))
+}
+
+/// As [`load`], for a file that is no JSON.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_as<T>(
+    path: &Path,
+    parse: impl Fn(&[u8]) -> Result<T, String>,
+) -> Result<Option<T>, MetadataError> {
     let current = read(path)?;
     let detail = match current {
         Some(bytes) if bytes.is_empty() => "it is empty".to_owned(),
-        Some(bytes) => match fastjson::from_slice(&bytes) {
+        Some(bytes) => match parse(&bytes) {
             Ok(value) => return Ok(Some(value)),
-            Err(error) => error.to_string(),
+            Err(error) => error,
         },
         None => String::new(),
     };
@@ -65,7 +76,7 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, MetadataError
         None if missing => return Ok(None),
         None => "it does not exist".to_owned(),
         Some(bytes) if bytes.is_empty() => "it is empty".to_owned(),
-        Some(bytes) => match fastjson::from_slice(&bytes) {
+        Some(bytes) => match parse(&bytes) {
             Ok(value) => {
                 warn!(
                     file = %path.display(),
@@ -78,7 +89,7 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, MetadataError
                 }
                 return Ok(Some(value));
             }
-            Err(error) => error.to_string(),
+            Err(error) => error,
         },
     };
     let detail = if missing { "it is missing".to_owned() } else { detail };
@@ -90,8 +101,15 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, MetadataError
 /// # Errors
 /// When it cannot be written; the old version is then still in place.
 pub fn save<T: Serialize>(path: &Path, value: &T) -> Result<(), MetadataError> {
-    let bytes = fastjson::to_vec_pretty(value);
-    small_file::write_small_file(&RealFileSystem, path, &bytes)
+    save_bytes(path, &fastjson::to_vec_pretty(value))
+}
+
+/// As [`save`], for a file that is no JSON.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_bytes(path: &Path, bytes: &[u8]) -> Result<(), MetadataError> {
+    small_file::write_small_file(&RealFileSystem, path, bytes)
         .map_err(|source| io_error("write", path, io::Error::other(source)))
 }
 

@@ -16,8 +16,9 @@ use tracing::{info, warn};
 
 use super::flow::Flow;
 use super::frame::{Header, newest_report};
+use super::throttle::Throttle;
 use super::{LinkSettings, SlaveLink};
-use crate::clock::now_ms;
+use crate::clock::{monotonic_ms, now_ms};
 use crate::state::BrokerState;
 
 /// Slaves at one time; one more is turned away. A group has a few.
@@ -150,6 +151,7 @@ async fn send_log(
 ) -> io::Result<()> {
     let mut next = link.next.load(Ordering::Acquire);
     let mut last_write = Instant::now();
+    let mut throttle = Throttle::default();
     loop {
         // Before the look: growth between it and the wait is not missed.
         let grew = state.replication.grew.notified();
@@ -169,6 +171,14 @@ async fn send_log(
                 () = tokio::time::sleep(LOOK) => {}
             }
             continue;
+        };
+        let limit = state.config.load().ha_bytes_per_second();
+        let piece = match throttle.take(limit, piece.len(), monotonic_ms()) {
+            Ok(bytes) => piece.slice(..bytes),
+            Err(wait) => {
+                tokio::time::sleep(wait).await;
+                continue;
+            }
         };
         let header = Header { physical_offset: next, bytes: piece.len() };
         let bytes = piece.len();

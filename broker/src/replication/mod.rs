@@ -6,6 +6,7 @@
 //! master, and copies topics, groups and offsets from it. Roles are fixed by the configuration: who is
 //! master is nobody's decision here.
 
+pub mod appointed;
 mod flow;
 mod frame;
 mod master;
@@ -13,6 +14,7 @@ mod metadata;
 mod pull;
 mod slave;
 mod thread;
+mod throttle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
