@@ -106,9 +106,43 @@ pub enum Refusal {
         /// What is known here.
         ours: Epoch,
     },
+    /// The master of an epoch that the record, as last read, does not know.
+    #[error("epoch {theirs} is newer than {ours}, the record's when it was last read")]
+    UnknownEpoch {
+        /// What it says.
+        theirs: Epoch,
+        /// What is known here.
+        ours: Epoch,
+    },
     /// The two logs have nothing in common.
     #[error("no epoch of this log is one of the master's")]
     NothingInCommon,
+    /// To follow this master, messages would have to be cut that were shown to consumers.
+    #[error(
+        "the master's log agrees up to {to} only, and all up to {confirmed} was confirmed here"
+    )]
+    BelowConfirmed {
+        /// Up to where the logs are the same.
+        to: i64,
+        /// What was confirmed.
+        confirmed: i64,
+    },
+    /// A member of the in-sync set has lost what it had. It gets nothing until the record says that it
+    /// is no member, lest it be appointed with a part of the log.
+    #[error(
+        "replica {replica} lost what it had behind {said}: {confirmed} is confirmed, and it counted"
+    )]
+    Lost {
+        /// Who.
+        replica: ReplicaId,
+        /// What it has.
+        said: i64,
+        /// What it had, at least.
+        confirmed: i64,
+    },
+    /// The epochs that the other side says are in no order.
+    #[error("the master's epochs are in no order")]
+    Disorder,
 }
 
 /// What happened.
@@ -120,18 +154,26 @@ pub enum Input {
     /// The log holds everything in front of `end` in the way that counts for acknowledging: written,
     /// or on disk where flushing is synchronous. On a slave it is what it reports.
     LogEnd(i64),
+    /// The log now begins there: older files were removed. Epochs that ended in front of it are
+    /// forgotten.
+    LogStart(i64),
     /// The append path was proven by a bounded write and flush, asked for by [`Output::Probe`].
     Proven(u64),
-    /// The log was cut, as asked; it ends there.
+    /// The log was cut, as asked by [`Output::Truncate`] or [`Output::Seal`]; it ends there, whole, and
+    /// all of it is on disk if flushing is synchronous.
     Truncated {
         /// Where it ends now.
         end: i64,
     },
-    /// An entry of the epoch file is on disk, as asked.
+    /// The epoch file that ends with this epoch is on disk, as asked by [`Output::RecordEpochs`].
     EpochRecorded(Epoch),
 
-    /// The record as read or watched, never older than what was told before for the same version
-    /// order as the keeper gives. None: there is no record (yet).
+    /// The record as read. None: there is no record (yet).
+    ///
+    /// Reads and writes go to the keeper one at a time, in the order in which they were asked for, and
+    /// a read is answered by the keeper itself, not by a cache: what is told is never older than what
+    /// was told before. A watch is a reason to read, not a read. A read that fails is not told; it is
+    /// asked for again after `retry_ms`.
     Record(Option<Versioned>),
     /// A write took place; this is its version.
     Written(Attempt, String),
@@ -151,7 +193,9 @@ pub enum Input {
         /// Whether it never joins the set.
         is_learner: bool,
     },
-    /// As master: a slave has everything in front of `end`.
+    /// As master: a slave that was sent a frame (a heartbeat counts) answered that it has everything in
+    /// front of `end`. What says that it has more than it was sent is refused with
+    /// [`Refusal::Beyond`] by whoever sent it, and not told.
     SlaveHas {
         /// The connection.
         link: LinkId,
@@ -179,7 +223,8 @@ pub enum Input {
         /// Where its log ends.
         log_end: i64,
     },
-    /// As slave: what a frame of the log says of the master.
+    /// As slave: what a frame of the log says of the master. The frame's bytes are written, and the
+    /// frame is answered, only after what this asks for has been done.
     MasterSent {
         /// The connection.
         link: LinkId,
@@ -206,7 +251,8 @@ pub enum Input {
         closed_by_master: bool,
     },
 
-    /// The process was asked to stop, or an administrator wants it: give the lease back.
+    /// The process was asked to stop, or an administrator wants it: give the lease back. It has when
+    /// [`crate::Replica::role`] is neither `Master` nor `TakingOver`.
     Release,
 }
 
@@ -239,20 +285,26 @@ pub enum Output {
     },
     /// Close the connection to the master, if any; from now on acknowledge nothing to it.
     Unfollow,
-    /// Cut the log and the epoch file, then tell [`Input::Truncated`].
+    /// Cut the log if it is longer, then make the epoch file hold `epochs`, in this order and durably;
+    /// then tell [`Input::Truncated`].
     Truncate {
-        /// Where the log shall end.
+        /// Where the log shall end, at most.
         to: i64,
         /// How much of it is surplus that the master does not have, in bytes.
         surplus: i64,
+        /// What the epoch file shall hold.
+        epochs: EpochTable,
     },
+    /// Append nothing from a master any more, cut the log behind its last whole message, flush it if
+    /// flushing is synchronous; then tell [`Input::Truncated`].
+    Seal,
     /// The handshake is done and the log fits: copy from here on.
     Copy {
         /// The connection.
         link: LinkId,
     },
-    /// Put an entry into the epoch file, durably, then tell [`Input::EpochRecorded`].
-    RecordEpoch(crate::EpochEntry),
+    /// Make the epoch file hold this, durably, then tell [`Input::EpochRecorded`] with its last epoch.
+    RecordEpochs(EpochTable),
     /// Answer a ping.
     Pong {
         /// The connection.

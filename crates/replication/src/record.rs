@@ -16,12 +16,15 @@ const BROKER_ADDRESS: &str = "rocketmq.rs/broker-address";
 const HA_ADDRESS: &str = "rocketmq.rs/ha-address";
 const HANDOVER: &str = "rocketmq.rs/handover-to";
 const FENCED: &str = "rocketmq.rs/fenced";
+const REIGN: &str = "rocketmq.rs/reign";
+const VACATED: &str = "rocketmq.rs/vacated";
 
 /// What a group has agreed on.
 ///
-/// Who writes what: the master of the epoch writes `holder`, `in_sync`, `addresses`; whoever
-/// supervises the group (the operator) writes `epoch`, `master`, `handover`, `fenced`. Each writes the
-/// whole record, on the condition that it has not changed since it was read.
+/// Who writes what: the master of the epoch writes `holder`, `in_sync`, `reign`, `addresses`, and
+/// appoints its successor when it hands over; whoever supervises the group (the operator) writes
+/// `epoch`, `master`, `vacated`, `handover`, `fenced`. Each writes the whole record, on the condition
+/// that it has not changed since it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupRecord {
     /// Grows by at least one with every appointment of a master; 0 before the first.
@@ -36,6 +39,13 @@ pub struct GroupRecord {
     pub in_sync: BTreeSet<ReplicaId>,
     /// Grows by one with every change of `in_sync` (RocketMQ's `syncStateSetEpoch`).
     pub in_sync_epoch: i32,
+    /// The last epoch whose master opened for writes. Every member of `in_sync` has it in its epoch
+    /// file; one that has not lost its disk since it became a member, and must not be appointed.
+    pub reign: Epoch,
+    /// Nobody acknowledges in an older epoch any more: the process that did gave the lease back, or is
+    /// proven to have ended. False if its lease merely ran out; then the appointed one keeps the
+    /// promises that it gave.
+    pub vacated: bool,
     /// Where the holder is found.
     pub addresses: MasterAddresses,
     /// A planned switchover: the master is asked to hand over to this replica.
@@ -121,11 +131,17 @@ impl GroupRecord {
         if !self.fenced.is_empty() {
             put(FENCED, join(&self.fenced));
         }
+        if self.reign > Epoch(0) {
+            put(REIGN, self.reign.to_string());
+        }
+        if self.vacated {
+            put(VACATED, "true".to_owned());
+        }
         out
     }
 
     /// Every key that [`GroupRecord::to_annotations`] may set.
-    pub fn annotation_keys() -> [&'static str; 10] {
+    pub fn annotation_keys() -> [&'static str; 12] {
         [
             EPOCH,
             MASTER,
@@ -137,6 +153,8 @@ impl GroupRecord {
             HA_ADDRESS,
             HANDOVER,
             FENCED,
+            REIGN,
+            VACATED,
         ]
     }
 
@@ -175,6 +193,18 @@ impl GroupRecord {
                 .map(|text| replicas(FENCED, text))
                 .transpose()?
                 .unwrap_or_default(),
+            reign: Epoch(match text(REIGN) {
+                None => 0,
+                Some(text) => number(REIGN, text, "an epoch, 0 or more")?,
+            }),
+            vacated: match text(VACATED) {
+                None => false,
+                Some("true") => true,
+                Some(value) => {
+                    let value = value.to_owned();
+                    return Err(RecordError::Value { key: VACATED, value, expected: "true" });
+                }
+            },
         })
     }
 }
@@ -225,6 +255,8 @@ mod tests {
             addresses: MasterAddresses { broker: "a:1".to_owned(), ha: "a:2".to_owned() },
             handover: Some(ReplicaId(1)),
             fenced: [ReplicaId(3)].into(),
+            reign: Epoch(6),
+            vacated: true,
         }
     }
 
@@ -268,5 +300,6 @@ mod tests {
         );
         assert_eq!(damaged(RENEWALS, None), "annotation rocketmq.rs/renewals is missing");
         assert!(damaged(EPOCH, Some("99999999999")).contains("not an epoch"));
+        assert!(damaged(VACATED, Some("yes")).ends_with("\"yes\" is not true"));
     }
 }
