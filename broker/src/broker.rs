@@ -34,7 +34,8 @@ use crate::clock::now_ms;
 use crate::config::{
     BrokerConfig, BrokerRole, LoadedConfig, METRICS_PORT_DEFAULT, MetricsExporter,
 };
-use crate::delay::{DelayProgress, Delivery};
+use crate::confirm_waits::ConfirmWaits;
+use crate::delay::DelayProgress;
 use crate::error::StartError;
 use crate::filter::ExpressionCache;
 use crate::flush_waits::FlushWaits;
@@ -50,9 +51,12 @@ use crate::metadata::topic::TopicTable;
 use crate::metrics::{self, BrokerMetrics};
 use crate::registration::Registration;
 use crate::replication::{self, Replication, ReplicationThread};
+use crate::role::held_sends::HeldSends;
+use crate::role::services::Services;
+use crate::role::{Addresses, RoleCell};
 use crate::runtime_info::RuntimeStats;
 use crate::state::{BrokerState, ConfigFile, Identity, StateSlot};
-use crate::transaction::{CheckService, Transactions};
+use crate::transaction::Transactions;
 
 /// Threads for work that may block; more requests than these wait their turn.
 const BLOCKING_THREADS: usize = 16;
@@ -75,9 +79,6 @@ pub struct Broker {
     /// Ends registration, which unregisters.
     stop_registration: CancellationToken,
     registration_ended: Mutex<Option<mpsc::Receiver<()>>>,
-    /// None on a slave: its master delivers and asks.
-    delivery: Option<Delivery>,
-    checks: Option<CheckService>,
     replication: ReplicationThread,
     worker: Worker,
     is_stopped: AtomicBool,
@@ -143,18 +144,12 @@ impl Broker {
         let ports = (addr, ha_port);
         let state = Arc::new(parts.into_state(config, loaded, &hosts, store, ports, &worker));
         slot.set(&state);
-        let is_slave = state.config.load().broker_role == BrokerRole::Slave;
-        if is_slave {
+        if state.role.is_slave() {
             state.store.take_copies_only();
         }
-        let delivery = (!is_slave)
-            .then(|| Delivery::start(&state))
-            .transpose()
-            .map_err(StartError::system("start the thread for delayed messages"))?;
-        let checks = (!is_slave)
-            .then(|| CheckService::start(&state))
-            .transpose()
-            .map_err(StartError::system("start the thread for transactions"))?;
+        state.services.start(&state).map_err(StartError::system(
+            "start the threads for delayed messages and transactions",
+        ))?;
         let replication = ReplicationThread::start(&state, ha_listener)
             .map_err(StartError::system("start the thread for replication"))?;
         state.store.set_arrival_listener(Arc::new(pull::PullWaker::new(&state)));
@@ -198,8 +193,6 @@ impl Broker {
             stop_tasks,
             stop_registration,
             registration_ended: Mutex::new(Some(ended)),
-            delivery,
-            checks,
             replication,
             worker,
             is_stopped: AtomicBool::new(false),
@@ -245,12 +238,7 @@ impl Broker {
                 error!(%error, "metadata not written at the stop");
             }
         }
-        if let Some(delivery) = &self.delivery {
-            delivery.end();
-        }
-        if let Some(checks) = &self.checks {
-            checks.end();
-        }
+        state.services.end();
         self.replication.end();
         match self.state.store.shutdown() {
             // Now that what was delivered and decided is on disk.
@@ -371,6 +359,9 @@ impl Parts {
             store_host: SocketAddr::new(hosts.store_ip, addr.port()),
             boot_timestamp_ms: now_ms(),
         };
+        let addresses =
+            Addresses { broker: identity.broker_addr.clone(), ha: identity.ha_addr.clone() };
+        let role = RoleCell::of_config(&config, addresses);
         let path = Some(config.broker_config_path.trim()).filter(|path| !path.is_empty());
         let config_file = ConfigFile {
             path: path.map(PathBuf::from),
@@ -398,6 +389,10 @@ impl Parts {
             locks: LockTable::default(),
             flush_waits: FlushWaits::new(flush_timeout),
             copy_waits: FlushWaits::new(copy_timeout),
+            confirm_waits: ConfirmWaits::default(),
+            held_sends: HeldSends::default(),
+            role,
+            services: Services::default(),
             replication: Replication::default(),
             long_polls: LongPolls::new(HELD_PULLS_MAX),
             metrics: Arc::new(BrokerMetrics::default()),

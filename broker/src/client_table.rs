@@ -373,6 +373,14 @@ impl<C: ClientConnection> ClientTable<C> {
         self.inner.read().producer_clients.get(client_id).cloned()
     }
 
+    /// The connections of all live producers and consumers.
+    pub fn connections(&self) -> Vec<Arc<C>> {
+        let inner = self.inner.read();
+        let consumers = inner.consumers.values().flat_map(ConsumerGroup::channels);
+        let producers = inner.producers.values().flat_map(HashMap::values);
+        consumers.chain(producers).map(|channel| channel.connection.clone()).collect()
+    }
+
     /// All live producers, by group.
     pub fn all_producers(&self) -> BTreeMap<String, Vec<ClientChannel<C>>> {
         let inner = self.inner.read();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rocketmq_protocol::code::ResponseCode;
 use rocketmq_store::DurableOutcome;
 
 /// How a wait ended.
@@ -20,6 +21,8 @@ pub enum WaitEnd {
     Copied,
     /// Nothing was heard in time.
     TimedOut,
+    /// The broker is no master any more: what was stored may go. Sends are answered with this code.
+    SteppedDown(ResponseCode),
 }
 
 /// What is called, once, at the end of a wait. It must not block.
@@ -68,6 +71,14 @@ impl FlushWaits {
         }
         waits.push_back((Instant::now() + self.timeout, wait.clone()));
         wait
+    }
+
+    /// Ends all waits: the broker is no master any more.
+    pub fn end_all(&self, code: ResponseCode) {
+        let waits = std::mem::take(&mut *self.waits.lock());
+        for (_, wait) in waits {
+            wait.end(WaitEnd::SteppedDown(code));
+        }
     }
 
     /// Ends the waits that are over by `now`.

@@ -104,6 +104,7 @@ async fn end_flush_waits(state: Arc<BrokerState>) {
         let now = Instant::now();
         state.flush_waits.end_expired(now);
         state.copy_waits.end_expired(now);
+        state.held_sends.end_expired(&state, now);
     }
 }
 

@@ -11,6 +11,7 @@
 //! - [`registration`], [`change_signal`]: name servers.
 //! - [`coordinator`]: the record that says who is master of the group.
 //! - [`replication`]: copies of the log, as a master and as a slave.
+//! - [`role`]: master or slave, and the switch between them.
 //! - [`metrics`], [`runtime_info`], [`health`]: what people and probes are told.
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod change_signal;
 pub mod client_table;
 pub mod clock;
 pub mod config;
+mod confirm_waits;
 pub mod coordinator;
 pub mod delay;
 pub mod error;
@@ -37,6 +39,7 @@ pub mod metrics;
 pub mod registration;
 pub mod replication;
 mod request;
+pub mod role;
 pub mod runtime_info;
 pub mod state;
 pub mod transaction;

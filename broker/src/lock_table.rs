@@ -75,6 +75,11 @@ impl LockTable {
         }
     }
 
+    /// Gives all queues back: another broker is asked for them from now on.
+    pub fn clear(&self) {
+        self.groups.lock().clear();
+    }
+
     /// Whether the client holds the queue's lock now.
     pub fn is_locked_by(
         &self,

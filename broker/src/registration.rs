@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::change_signal::ChangeSignal;
-use crate::config::BrokerRole;
 use crate::metadata::perm;
+use crate::role::Standing;
 use crate::state::BrokerState;
 
 /// First and last pause after a failed registration.
@@ -73,6 +73,11 @@ impl Registration {
 
     /// Registers anew everywhere. The topic table does it itself when topics change.
     pub fn topics_changed(&self) {
+        self.changes.changed();
+    }
+
+    /// Registers at once everywhere under what the broker is known as now.
+    pub fn identity_changed(&self) {
         self.changes.changed();
     }
 
@@ -181,12 +186,19 @@ impl Registration {
         let mut changes = self.changes.subscribe();
         let mut retry = RETRY_FIRST;
         let mut was_registered = false;
+        // As what the name server knows this broker, for as long as that is so.
+        let mut known: Option<Arc<Standing>> = None;
         while !stop.is_cancelled() {
             let generation = *changes.borrow_and_update();
+            let standing = state.role.standing();
             let result = tokio::select! {
-                result = self.register(&addr, &state) => result,
+                result = self.register(&addr, &state, &standing) => result,
                 () = stop.cancelled() => break,
             };
+            if result.is_ok() {
+                let before = known.replace(Arc::clone(&standing));
+                self.leave_behind(&addr, &state, before.as_deref(), &standing).await;
+            }
             let pause = match result {
                 Ok(()) => {
                     if !was_registered {
@@ -224,15 +236,45 @@ impl Registration {
         self.registered_changed.notify_all();
     }
 
+    /// Takes a slave's registration out that the broker left behind by becoming master. That of a master
+    /// stays until the next master's takes its place: both may have the same address, and taking it out
+    /// late would take out the new one.
+    async fn leave_behind(
+        &self,
+        addr: &str,
+        state: &BrokerState,
+        before: Option<&Standing>,
+        now: &Standing,
+    ) {
+        let Some(before) = before.filter(|before| before.broker_id != 0) else { return };
+        if before.addresses.broker == now.addresses.broker {
+            // The name server knows each address once.
+            return;
+        }
+        let request = identified(Request::new(RequestCode::UNREGISTER_BROKER), state, before);
+        let answer = self.client.call(addr, request, UNREGISTER_TIMEOUT).await;
+        if let Err(error) = answer.and_then(|answer| answer.into_ok().map(drop)) {
+            // It expires there by itself.
+            debug!(name_server = addr, %error, "earlier registration not taken out");
+        }
+    }
+
     async fn connection_lost(&self, addr: &str) {
         while self.client.connected_addrs().iter().any(|connected| &**connected == addr) {
             tokio::time::sleep(CONNECTION_CHECK).await;
         }
     }
 
-    async fn register(&self, addr: &str, state: &BrokerState) -> Result<(), CallError> {
+    async fn register(
+        &self,
+        addr: &str,
+        state: &BrokerState,
+        standing: &Standing,
+    ) -> Result<(), CallError> {
         let config = state.config.load();
-        let (data_version, topics) = state.topics.versioned_snapshot();
+        let (mut data_version, topics) = state.topics.versioned_snapshot();
+        // Name servers let no master of an older epoch take the place of a newer one.
+        data_version.state_version = data_version.state_version.max(standing.epoch);
         const RW: i32 = perm::READ | perm::WRITE;
         let is_restricted = config.broker_permission & RW != RW;
         let topic_config_table = topics
@@ -256,14 +298,14 @@ impl Registration {
             ..RegisterBrokerBody::default()
         };
         let body = body.encode(false);
-        let request = identified(Request::new(RequestCode::REGISTER_BROKER), state)
-            .with_field("haServerAddr", &state.identity.ha_addr)
+        let request = identified(Request::new(RequestCode::REGISTER_BROKER), state, standing)
+            .with_field("haServerAddr", &standing.addresses.ha)
             .with_field("compressed", false)
             // As in Java the sign bit is cut off, since the field is a signed number.
             .with_field("bodyCrc32", crc32fast::hash(&body) & 0x7FFF_FFFF)
             .with_body(body);
         let timeout_ms = u64::try_from(config.register_broker_timeout_mills).unwrap_or(24_000);
-        let is_slave = config.broker_role == BrokerRole::Slave;
+        let is_slave = standing.broker_id != 0;
         let fixed_ha = config.ha_master_address.clone();
         drop(config);
         let timeout = Duration::from_millis(timeout_ms);
@@ -280,7 +322,8 @@ impl Registration {
     }
 
     async fn unregister(self: Arc<Self>, addr: String, state: Arc<BrokerState>) {
-        let request = identified(Request::new(RequestCode::UNREGISTER_BROKER), &state);
+        let standing = state.role.standing();
+        let request = identified(Request::new(RequestCode::UNREGISTER_BROKER), &state, &standing);
         let answer = self.client.call(&addr, request, UNREGISTER_TIMEOUT).await;
         match answer.and_then(|answer| answer.into_ok().map(drop)) {
             Ok(()) => info!(name_server = addr, "unregistered"),
@@ -290,20 +333,20 @@ impl Registration {
 }
 
 /// Adds the fields that say who this broker is.
-fn identified(request: Request, state: &BrokerState) -> Request {
+fn identified(request: Request, state: &BrokerState, standing: &Standing) -> Request {
     let config = state.config.load();
     request
         .with_field("brokerName", &config.broker_name)
-        .with_field("brokerAddr", &state.identity.broker_addr)
+        .with_field("brokerAddr", &standing.addresses.broker)
         .with_field("clusterName", &config.broker_cluster_name)
-        .with_field("brokerId", config.broker_id)
+        .with_field("brokerId", standing.broker_id)
 }
 
 /// The period between registrations; Java clamps it to 10 to 60 seconds. A slave that does not know
 /// its master asks more often: the answer names it.
 fn register_period(state: &BrokerState) -> Duration {
     let config = state.config.load();
-    if config.broker_role == BrokerRole::Slave && !state.replication.is_following() {
+    if state.role.is_slave() && !state.replication.is_following() {
         return MASTER_LOOK;
     }
     let period_ms = config.register_name_server_period.clamp(10_000, 60_000);

@@ -18,6 +18,7 @@ use tracing::warn;
 use crate::assignment::Assignments;
 use crate::client_table::ClientTable;
 use crate::config::BrokerConfig;
+use crate::confirm_waits::ConfirmWaits;
 use crate::delay::DelayProgress;
 use crate::filter::ExpressionCache;
 use crate::flush_waits::FlushWaits;
@@ -30,6 +31,9 @@ use crate::metadata::topic::TopicTable;
 use crate::metrics::BrokerMetrics;
 use crate::registration::Registration;
 use crate::replication::Replication;
+use crate::role::RoleCell;
+use crate::role::held_sends::HeldSends;
+use crate::role::services::Services;
 use crate::runtime_info::RuntimeStats;
 use crate::transaction::Transactions;
 
@@ -69,6 +73,14 @@ pub struct BrokerState {
     pub flush_waits: FlushWaits,
     /// Time-outs of sends that wait for slaves.
     pub copy_waits: FlushWaits,
+    /// Sends that wait until what they stored is confirmed.
+    pub(crate) confirm_waits: ConfirmWaits,
+    /// Sends that wait for the end of a handover.
+    pub held_sends: HeldSends,
+    /// Master or slave, and under which id and addresses.
+    pub role: RoleCell,
+    /// What runs in this role alone.
+    pub services: Services,
     /// Slaves, or the master that is followed.
     pub replication: Replication,
     /// Pulls that wait for messages.
@@ -107,10 +119,10 @@ impl StateSlot {
 /// The addresses and names of this broker, resolved once at start.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// `host:port` registered at the name servers (`brokerIP1` and the listen port); may hold a
-    /// DNS name.
+    /// `host:port` of `brokerIP1` and the listen port; may hold a DNS name. What is registered at the
+    /// name servers says the [role](BrokerState::role).
     pub broker_addr: String,
-    /// `host:haPort` registered at the name servers (`brokerIP2` and `haListenPort`).
+    /// `host:haPort` of `brokerIP2` and `haListenPort`.
     pub ha_addr: String,
     /// IP address and port written into each record and message id.
     pub store_host: SocketAddr,

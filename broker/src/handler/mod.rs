@@ -84,7 +84,7 @@ impl BrokerService {
         match frame.request_code() {
             RequestCode::SEND_MESSAGE
             | RequestCode::SEND_MESSAGE_V2
-            | RequestCode::SEND_BATCH_MESSAGE => sends.add(&self.state, conn, frame, out),
+            | RequestCode::SEND_BATCH_MESSAGE => sends.take_in(&self.state, conn, frame, out),
             RequestCode::PULL_MESSAGE => pull::pull(&self.state, conn, frame, out),
             RequestCode::LITE_PULL_MESSAGE if self.state.config.load().lite_pull_message_enable => {
                 pull::pull(&self.state, conn, frame, out);

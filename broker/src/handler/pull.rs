@@ -19,7 +19,7 @@ use rocketmq_protocol::subscription::{MessageModel, SubscriptionData, TAG};
 use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{Arrival, ArrivalListener, GetLimits, GetResult, GetStatus, StoreError};
 
-use crate::config::{BrokerConfig, BrokerRole};
+use crate::config::BrokerConfig;
 use crate::filter::{self, ExpressionFilter, PullFilter, TagFilter};
 use crate::long_poll::{self, HeldPull, SuggestedBroker, Woken};
 use crate::metadata::perm;
@@ -107,7 +107,7 @@ fn try_pull(
         let remark = format!("the broker[{}] pulling message is forbidden", config.broker_ip1);
         return Err(Refusal::forbidden(Forbidden::Broker, remark));
     }
-    if config.broker_role == BrokerRole::Slave && !config.slave_read_enable {
+    if state.role.is_slave() && !config.slave_read_enable {
         let (min_offset, max_offset) = queue_range(state, &request.topic, request.queue_id);
         let header = PullMessageResponse {
             next_begin_offset: request.queue_offset,
@@ -572,9 +572,14 @@ impl PullWaker {
 }
 
 impl ArrivalListener for PullWaker {
+    fn log_grew(&self) {
+        if let Some(state) = self.0.upgrade() {
+            state.replication.log_grew();
+        }
+    }
+
     fn arrived(&self, batch: &[Arrival]) {
         let Some(state) = self.0.upgrade() else { return };
-        state.replication.log_grew();
         if state.long_polls.is_empty() {
             return;
         }
@@ -608,7 +613,7 @@ pub async fn answer_expired(state: Arc<BrokerState>) {
     }
 }
 
-/// Answers every waiting pull; when the broker stops.
+/// Answers every waiting pull; when the broker stops, or its role changes.
 pub fn answer_all(state: &BrokerState) {
     for held in state.long_polls.take_all() {
         resume(&held, state);

@@ -6,7 +6,6 @@ use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 
-use crate::config::BrokerRole;
 use crate::state::BrokerState;
 
 /// GET_BROKER_HA_STATUS.
@@ -16,7 +15,7 @@ pub fn get_broker_ha_status(
     _frame: &Frame<'_>,
 ) -> Response {
     let config = state.config.load();
-    let is_master = config.broker_role != BrokerRole::Slave;
+    let is_master = state.role.is_master();
     let log_end = state.store.max_physical_offset();
     let gap_bytes = config.ha_max_gap_not_in_sync;
     Response::ok().with_json(&state.replication.runtime_info(is_master, log_end, gap_bytes))

@@ -25,7 +25,6 @@ use tracing::{info, warn};
 
 use super::relay::too_old;
 use crate::client_table::ClientChannel;
-use crate::config::BrokerRole;
 use crate::request::header;
 use crate::state::BrokerState;
 
@@ -60,7 +59,7 @@ fn reset_here(
     topic_config: &TopicConfig,
 ) -> Result<Offsets, Response> {
     let (group, topic) = (&*request.group, &*request.topic);
-    if state.config.load().broker_role == BrokerRole::Slave {
+    if state.role.is_slave() {
         let remark = "Can not reset offset in slave broker";
         return Err(Response::error(ResponseCode::SYSTEM_ERROR, remark));
     }

@@ -16,7 +16,8 @@ use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 use rocketmq_store::AppendBatch;
 
-use super::send::append_error;
+use super::send::{Copies, append_error};
+use super::transaction::{acknowledge, when_stored};
 use crate::clock::monotonic_ms;
 use crate::delay;
 use crate::metadata::perm;
@@ -78,8 +79,12 @@ thread_local! {
 }
 
 /// Whether a message sent back can be copied on the connection's thread: it is in memory. One that
-/// cannot be read is answered there as well.
+/// cannot be read is answered there as well. Nor may the copy have to wait for the in-sync set: the
+/// consumer forgets the message for it.
 pub fn is_quick(state: &BrokerState, frame: &Frame<'_>) -> bool {
+    if Copies::waited_for(state, &state.config.load()) == Copies::InSyncSet {
+        return false;
+    }
     frame
         .header::<ConsumerSendMsgBackRequest<'_>>()
         .is_ok_and(|request| state.store.is_hot(request.offset))
@@ -93,6 +98,10 @@ pub fn consumer_send_msg_back(
 ) -> Response {
     let request: ConsumerSendMsgBackRequest<'_> = header!(frame);
     let group_name = &*request.group;
+    // Before a topic is created that the master does not know.
+    if let Err((code, remark)) = state.role.takes_messages() {
+        return Response::error(code, remark);
+    }
     let Some(group) = state.groups.get_or_create(group_name) else {
         let remark = format!("subscription group not exist, {group_name}");
         return Response::error(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark);
@@ -142,7 +151,14 @@ pub fn consumer_send_msg_back(
         (false, level) => level,
     };
     let queue_id = rand::random_range(0..topic.write_queue_nums.max(1));
-    let response = store_copy(state, &record, &topic, queue_id, level);
+    let end = match store_copy(state, &record, &topic, queue_id, level) {
+        Ok(end) => end,
+        Err(response) => return response,
+    };
+    let response = match Copies::waited_for(state, &config) {
+        Copies::InSyncSet => when_stored(state, &config, end),
+        Copies::None | Copies::Slaves(_) => acknowledge(state),
+    };
     if response.code == ResponseCode::SUCCESS {
         // Under the topic that the application knows.
         let first_topic = properties::find(record.properties, name::RETRY_TOPIC);
@@ -151,14 +167,14 @@ pub fn consumer_send_msg_back(
     response
 }
 
-/// Appends a copy of `record` under `topic`, delayed by `level`.
+/// Appends a copy of `record` under `topic`, delayed by `level`. Returns where it ends in the log.
 fn store_copy(
     state: &BrokerState,
     record: &MessageRecord<'_>,
     topic: &Arc<TopicConfig>,
     queue_id: i32,
     level: i32,
-) -> Response {
+) -> Result<i64, Response> {
     let levels = state.store.config().delay_levels_ms.len();
     let diversion = delay::divert(level, levels, &topic.topic_name, queue_id);
     let properties = copied_properties(record);
@@ -183,19 +199,19 @@ fn store_copy(
         let batch = batch.get_or_insert_with(|| state.store.new_batch());
         batch.clear();
         if let Err(error) = batch.push(&copy) {
-            return Response::error(ResponseCode::MESSAGE_ILLEGAL, error.to_string());
+            return Err(Response::error(ResponseCode::MESSAGE_ILLEGAL, error.to_string()));
         }
         match state.store.append(batch) {
-            Ok(_) => {
+            Ok(appended) => {
                 let kind =
                     if diversion.is_some() { MessageType::Delay } else { MessageType::Normal };
                 state.metrics.stored(stored_topic, kind, 1, batch.bytes());
-                Response::ok()
+                Ok(appended.end_physical_offset)
             }
             Err(error) => {
                 state.metrics.store_failed(1);
                 let (code, remark) = append_error(&error);
-                Response::error(code, remark)
+                Err(Response::error(code, remark))
             }
         }
     })

@@ -18,13 +18,14 @@ use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 use rocketmq_store::{DurableOutcome, StoreError};
 
-use super::send::{append_error, slaves_waited_for};
+use super::send::{Copies, append_error};
 use crate::clock::now_ms;
-use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
+use crate::config::{BrokerConfig, FlushDiskType};
 use crate::flush_waits::WaitEnd;
 use crate::metadata::attributes::has_batch_queues;
 use crate::metrics::MessageType;
 use crate::request::header;
+use crate::role;
 use crate::state::BrokerState;
 use crate::transaction::half::{self, Destination};
 use crate::transaction::{Deciding, op_bytes_max, write_decisions};
@@ -49,7 +50,7 @@ pub fn place_of(state: &BrokerState, frame: &Frame<'_>) -> Place {
     if request.commit_or_rollback == UNDECIDED {
         return Place::Nowhere;
     }
-    let waits = !frame.is_oneway() && waits_for_others(&state.config.load());
+    let waits = !frame.is_oneway() && waits_for_others(state, &state.config.load());
     if waits || !state.store.is_hot(request.commit_log_offset) {
         Place::Elsewhere
     } else {
@@ -58,8 +59,9 @@ pub fn place_of(state: &BrokerState, frame: &Frame<'_>) -> Place {
 }
 
 /// Whether a message counts as stored only once the disk or slaves have it.
-fn waits_for_others(config: &BrokerConfig) -> bool {
-    config.flush_disk_type == FlushDiskType::SyncFlush || slaves_waited_for(config) > 0
+pub(super) fn waits_for_others(state: &BrokerState, config: &BrokerConfig) -> bool {
+    config.flush_disk_type == FlushDiskType::SyncFlush
+        || Copies::waited_for(state, config) != Copies::None
 }
 
 /// END_TRANSACTION: stores the message where it was sent to, or not, and notes that it is decided.
@@ -72,7 +74,7 @@ pub fn end_transaction(
 ) -> Response {
     let request: EndTransactionRequest<'_> = header!(frame);
     let config = state.config.load();
-    if config.broker_role == BrokerRole::Slave {
+    if state.role.is_slave() {
         let remark = "a slave takes no decisions on transactions";
         return Response::error(ResponseCode::SLAVE_NOT_AVAILABLE, remark);
     }
@@ -119,14 +121,15 @@ fn not_found(physical_offset: i64) -> Response {
 
 /// The record there, also if it waits in the write buffer of `transientStorePoolEnable` still.
 fn record_at(state: &BrokerState, physical_offset: i64) -> Option<Bytes> {
-    let found = state.store.message_at(physical_offset);
+    // It was acknowledged, which without synchronous replication is before it is confirmed.
+    let found = state.store.written_message_at(physical_offset);
     if found.is_some() || !state.store.config().transient_store_pool_enable {
         return found;
     }
     if let Err(error) = state.store.commit() {
         tracing::warn!(%error, "the log's write buffer cannot be written");
     }
-    state.store.message_at(physical_offset)
+    state.store.written_message_at(physical_offset)
 }
 
 /// The half message in these bytes. The half topic must show it at this place: the offset comes from
@@ -155,8 +158,7 @@ fn is_shown(
     physical_offset: i64,
 ) -> Result<bool, StoreError> {
     let (topic, queue_id) = (record.topic, record.queue_id);
-    let shown = state.store.physical_offset_of(topic, queue_id, record.queue_offset)?;
-    Ok(shown == Some(physical_offset))
+    state.store.is_queued(topic, queue_id, record.queue_offset, physical_offset)
 }
 
 /// RESUME_CHECK_HALF_MESSAGE: puts a message among the half messages as one that was never asked
@@ -302,12 +304,16 @@ fn commit(
     if is_answered && waits {
         return when_stored(state, config, end);
     }
-    Response::ok()
+    acknowledge(state)
 }
 
 /// Waits for the group commit and for slaves, as far as sends do. When that takes too long the message
 /// counts as stored, as in Java.
-fn when_stored(state: &BrokerState, config: &BrokerConfig, end_physical_offset: i64) -> Response {
+pub(super) fn when_stored(
+    state: &BrokerState,
+    config: &BrokerConfig,
+    end_physical_offset: i64,
+) -> Response {
     let (sender, ends) = mpsc::channel();
     if config.flush_disk_type == FlushDiskType::SyncFlush {
         let sender = sender.clone();
@@ -316,11 +322,11 @@ fn when_stored(state: &BrokerState, config: &BrokerConfig, end_physical_offset: 
         let flushed = move |outcome| wait.end(WaitEnd::Flushed(outcome));
         state.store.on_durable(end_physical_offset, Box::new(flushed));
     }
-    let slaves = slaves_waited_for(config);
-    if slaves > 0 {
+    let copies = Copies::waited_for(state, config);
+    if copies != Copies::None {
         let sender = sender.clone();
         let wait = state.copy_waits.add(Box::new(move |end| drop(sender.send(end))));
-        state.replication.on_copied(end_physical_offset, slaves, wait);
+        copies.on_copied(state, end_physical_offset, wait);
     }
     drop(sender);
     // Each wait ends once, in time or not.
@@ -330,7 +336,18 @@ fn when_stored(state: &BrokerState, config: &BrokerConfig, end_physical_offset: 
             return Response::error(ResponseCode::SERVICE_NOT_AVAILABLE, remark);
         }
     }
-    Response::ok()
+    acknowledge(state)
+}
+
+/// Says that it is stored, unless that may not be said any more.
+pub(super) fn acknowledge(state: &BrokerState) -> Response {
+    match state.role.may_acknowledge() {
+        Ok(()) => Response::ok(),
+        Err(fenced) => {
+            let (code, remark) = role::refusal(fenced);
+            Response::error(code, remark)
+        }
+    }
 }
 
 fn roll_back(state: &BrokerState, config: &BrokerConfig, record: &MessageRecord<'_>) -> Response {

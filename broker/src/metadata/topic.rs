@@ -245,6 +245,19 @@ impl TopicTable {
         self.insert(writer, internal(topic, queue_nums, perm))
     }
 
+    /// Adds topics that are not there yet, as they are.
+    ///
+    /// # Errors
+    /// When `topics.json` cannot be written; nothing was added then.
+    pub fn add_missing(&self, topics: Vec<TopicConfig>) -> Result<(), MetadataError> {
+        self.change(|known| {
+            for topic in topics {
+                let name: Arc<str> = topic.topic_name.as_str().into();
+                known.entry(name).or_insert_with(|| Arc::new(topic));
+            }
+        })
+    }
+
     fn insert(
         &self,
         writer: MutexGuard<'_, Writer>,

@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(3);
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Copies again and again, for ever.
-pub(super) async fn follow(state: &Arc<BrokerState>) {
+pub(crate) async fn follow(state: &Arc<BrokerState>) {
     let client = Client::new(ClientConfig::default(), None);
     let mut failed = false;
     loop {
@@ -60,8 +60,8 @@ async fn copy(state: &Arc<BrokerState>, client: &Client, master: &str) -> Result
         ask(client, master, RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG).await?;
     let offsets: OffsetFile = ask(client, master, RequestCode::GET_ALL_CONSUMER_OFFSET).await?;
     let delays: DelayOffsetTable = ask(client, master, RequestCode::GET_ALL_DELAY_OFFSET).await?;
-    let state = Arc::clone(state);
-    let writing = tokio::task::spawn_blocking(move || {
+    let (state, services) = (Arc::clone(state), Arc::clone(state));
+    let take = move || {
         let told = |error: crate::metadata::persist::MetadataError| error.to_string();
         let gone =
             state.topics.follow(topics.data_version, topics.topic_config_table).map_err(told)?;
@@ -73,8 +73,10 @@ async fn copy(state: &Arc<BrokerState>, client: &Client, master: &str) -> Result
         state.groups.follow(groups).map_err(told)?;
         state.offsets.follow(offsets);
         state.delays.follow(&delays).map_err(told)
-    });
-    writing.await.map_err(|error| error.to_string())?
+    };
+    // A master has its own by now.
+    let writing = tokio::task::spawn_blocking(move || services.services.take_metadata(take));
+    writing.await.map_err(|error| error.to_string())?.unwrap_or(Ok(()))
 }
 
 async fn ask<T: DeserializeOwned>(

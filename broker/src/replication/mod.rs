@@ -31,6 +31,7 @@ use crate::clock::now_ms;
 use crate::flush_waits::{Wait, WaitEnd};
 use flow::Flow;
 
+pub(crate) use metadata::follow as follow_metadata;
 pub use pull::{Redirected, redirect};
 pub use thread::{ReplicationThread, bind};
 

@@ -2,7 +2,7 @@
 
 use rocketmq_protocol::code::ResponseCode;
 
-use crate::config::{BrokerConfig, BrokerRole};
+use crate::config::BrokerConfig;
 use crate::state::BrokerState;
 
 /// What a slave changes of a pull's answer.
@@ -29,7 +29,9 @@ pub fn redirect(
     config: &BrokerConfig,
     code: ResponseCode,
 ) -> Option<Redirected> {
-    (config.broker_role == BrokerRole::Slave)
+    state
+        .role
+        .is_slave()
         .then(|| decide(code, state.replication.is_following(), config.offset_check_in_slave))
 }
 

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{master, metadata, slave};
+use super::{master, slave};
 use crate::config::BrokerRole;
 use crate::state::BrokerState;
 
@@ -42,7 +42,6 @@ impl ReplicationThread {
                     state.replication.master_found("", &config.ha_master_address);
                     tokio::select! {
                         () = slave::follow(Arc::clone(&state)) => {}
-                        () = metadata::follow(&state) => {}
                         () = stopped.cancelled() => {}
                     }
                     return;

@@ -262,6 +262,11 @@ impl Decisions {
         self.wake.notify_all();
     }
 
+    /// Forgets everything, for a check service that begins: queue offsets may mean other messages now.
+    pub fn begin_anew(&self) {
+        *self.inner.lock() = Inner::default();
+    }
+
     /// Whether the check service is to end.
     pub fn is_ended(&self) -> bool {
         self.inner.lock().is_ended

@@ -55,6 +55,12 @@ impl Transactions {
         })
     }
 
+    /// Forgets what this broker did as a master at an earlier time: another one went on meanwhile.
+    pub(crate) fn begin_anew(&self) {
+        self.decisions.begin_anew();
+        self.progress.clear();
+    }
+
     fn next_check(&self) -> usize {
         self.checks.fetch_add(1, Ordering::Relaxed)
     }

@@ -192,6 +192,17 @@ impl Peer {
         self.pending.iter().any(|frame| frame.is_response && frame.opaque == opaque)
     }
 
+    /// Waits until the broker closes the connection, and gives what came before.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.socket.read_to_end(&mut rest) {
+            Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
+                panic!("not closed: {error}")
+            }
+            _ => rest,
+        }
+    }
+
     /// Waits for a request from the broker.
     pub fn request(&mut self, code: RequestCode) -> Answer {
         self.wait_for(|frame| !frame.is_response && frame.code == code.0)

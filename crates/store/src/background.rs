@@ -16,6 +16,7 @@ use crate::checkpoint::Checkpoint;
 use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
+use crate::confirm::Confirmation;
 use crate::deleted_topics::DeletedTopics;
 use crate::dispatch::{ArrivalListener, Dispatcher};
 use crate::error::{Refusal, StoreError};
@@ -23,9 +24,11 @@ use crate::file_watch::{self, Look};
 use crate::flush::{self, Flusher, QueueFlusher};
 use crate::index::{Index, NewEntry};
 use crate::lock_file::AbortFile;
+use crate::probe::Probe;
 use crate::queue_table::QueueTable;
 use crate::retention::{self, Retention};
 use crate::store::Environment;
+use crate::truncate::Slices;
 use crate::writability::Writability;
 
 /// How long the writer of the index waits after a failure.
@@ -38,6 +41,11 @@ pub(crate) struct Parts {
     pub(crate) log: CommitLog,
     pub(crate) table: Arc<QueueTable>,
     pub(crate) dispatcher: Dispatcher,
+    pub(crate) confirmation: Confirmation,
+    pub(crate) slices: Arc<Slices>,
+    pub(crate) probe: Probe,
+    /// Held while queues, index and checkpoint are brought to disk.
+    pub(crate) flushing: Mutex<()>,
     /// Who hears of arrivals.
     pub(crate) listener: RwLock<Option<Arc<dyn ArrivalListener>>>,
     pub(crate) committer: Committer,
@@ -89,6 +97,7 @@ impl Stop {
 impl Parts {
     /// Writes queues and index and moves the checkpoint; see [`QueueFlusher::flush`].
     pub(crate) fn flush_queues(&self, thorough: bool) -> Result<(), StoreError> {
+        let _flushing = self.flushing.lock();
         self.note_failed_sync();
         if self.vouches_for_nothing.load(Ordering::Acquire) {
             let error = std::io::Error::other("an earlier sync failed");
@@ -96,6 +105,12 @@ impl Parts {
         }
         self.queue_flusher.flush(self, thorough)?;
         flush::flush_index(self, thorough)?;
+        if self.confirmation.is_required() {
+            let confirmed = self.confirmation.visible_end().min(self.flusher.durable().0);
+            self.checkpoint.update(|words| {
+                words.confirm_phy_offset = words.confirm_phy_offset.max(confirmed);
+            });
+        }
         self.checkpoint.persist().inspect_err(|error| {
             self.refuse_after_failed_sync(error.to_string());
             tracing::error!(%error, "checkpoint cannot be written, no more messages are taken");

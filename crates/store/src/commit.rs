@@ -181,13 +181,4 @@ impl Parts {
             self.committer.nudge();
         }
     }
-
-    /// Tells the listener of arrivals. No lock may be held.
-    pub(crate) fn tell(&self, arrivals: &[Arrival]) {
-        if !arrivals.is_empty()
-            && let Some(listener) = self.listener.read().as_ref()
-        {
-            listener.arrived(arrivals);
-        }
-    }
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -81,6 +82,28 @@ impl CommitLog {
     /// Takes the append lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Appender> {
         self.appender.lock()
+    }
+
+    /// Takes the append lock, unless somebody else holds it for too long.
+    pub(crate) fn try_lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, Appender>> {
+        self.appender.try_lock_until(deadline)
+    }
+
+    /// Writes zeros where the next bytes go, and zeros are, and gives the file; none if the next bytes
+    /// go to a new one.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn touch_end(
+        &self,
+        appender: &Appender,
+    ) -> Result<Option<Arc<MappedFile>>, StoreError> {
+        static ZEROS: [u8; 512] = [0; 512];
+        let Some(file) = &appender.file else { return Ok(None) };
+        let position = appender.position - appender.buffer.len() as u64;
+        let bytes = (file.end_offset() - position).min(ZEROS.len() as u64) as usize;
+        file.write(&ZEROS[..bytes], position).map_err(StoreError::io("write", file.path()))?;
+        Ok(Some(Arc::clone(file)))
     }
 
     /// The end of what was written.
@@ -336,6 +359,26 @@ impl CommitLog {
             self.request_next(appender);
         }
         Ok(())
+    }
+
+    /// Drops what waits in the buffer: the log is a copy, and its master does not have it.
+    pub(crate) fn drop_buffer(&self, appender: &mut Appender) {
+        appender.position -= appender.buffer.len() as u64;
+        appender.buffer = Vec::new();
+    }
+
+    /// Lets the written end be in front of where it was, for who cuts the log.
+    pub(crate) fn publish_end(&self, end: u64) {
+        self.written.publish(Written(end as i64));
+    }
+
+    /// Goes on at `position`, where the log was cut; the newest record in front of it is of this time.
+    pub(crate) fn cut_back(&self, appender: &mut Appender, position: u64, timestamp_ms: i64) {
+        appender.file = self.files.find(position);
+        appender.position = position;
+        appender.timestamp_ms = timestamp_ms;
+        self.timestamp_ms.store(timestamp_ms, Ordering::Release);
+        self.request_next(appender);
     }
 
     /// Notes the store time of the newest record of a copied log.

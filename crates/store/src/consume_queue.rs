@@ -25,6 +25,7 @@ mod lookup;
 mod open_files;
 mod repair;
 mod unit;
+mod visible;
 
 pub use batch_unit::{BATCH_UNIT_BYTES, BatchUnit, INNER_BATCH_MAX, NOT_COMPACTED, batch_place};
 pub(crate) use ext::{ExtFiles, ExtReader, QueueExt};

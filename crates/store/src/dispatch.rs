@@ -121,6 +121,7 @@ impl<'a> Dispatch<'a> {
             max_queue_offset: self.entry.next_offset(),
             tags_code: self.format().tags_code(unit.tags_code),
             store_timestamp_ms: self.store_timestamp_ms,
+            end_physical_offset: unit.end_offset(),
         }
     }
 }
@@ -148,13 +149,19 @@ pub struct Arrival {
     pub tags_code: Option<i64>,
     /// When it was stored, in ms since the epoch.
     pub store_timestamp_ms: i64,
+    /// Where its record ends in the log.
+    pub end_physical_offset: i64,
 }
 
 /// Who wants to hear of arrivals.
 pub trait ArrivalListener: Send + Sync {
-    /// Messages of one append can be read now. Called on the thread of the append, without locks;
-    /// it must not block. Calls of two threads may come in either order.
+    /// Messages can be read now: those of one append, or those that were confirmed together. Called
+    /// on the thread of the append or of who confirms, without locks; it must not block. Calls of two threads may come in either order.
     fn arrived(&self, batch: &[Arrival]);
+
+    /// The log has grown, by messages that readers may not see yet. For those who copy it; called like
+    /// [`ArrivalListener::arrived`], in front of it.
+    fn log_grew(&self) {}
 }
 
 /// Carries records from the log to the queues.

@@ -281,6 +281,12 @@ pub enum Refusal {
     /// The store is a copy of another one, which takes the messages.
     #[error("this broker is a slave; messages are put to the master")]
     Copy,
+    /// The store takes messages of its own, and no copies.
+    #[error("this broker is a master; it copies no other broker's log")]
+    NoCopy,
+    /// The store takes nothing for now.
+    #[error("this broker takes no messages for now")]
+    Paused,
     /// The store is shutting down.
     #[error("the store is shut down")]
     ShutDown,

@@ -8,14 +8,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::background::Parts;
 use crate::commit_log::{Appender, CommitLog};
 use crate::consume_queue::ConsumeQueue;
 use crate::error::{Refusal, StoreError};
 use crate::index::Index;
+use crate::mapped_file_queue::MappedFile;
 use crate::offset::{Durable, Published};
+use crate::probe::ProbeError;
 
 /// Pages in which RocketMQ counts what is not synced yet.
 const PAGE_BYTES: u64 = 4096;
@@ -90,6 +92,22 @@ impl Flusher {
         waiters.waiting.push((end, callback));
         drop(waiters);
         self.wake.notify_one();
+    }
+
+    /// Keeps syncs from beginning, after the one that runs.
+    pub(crate) fn take_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// The log was cut: it is durable to `end` at most. Gives the waiters for what went, to be told so
+    /// without locks.
+    pub(crate) fn log_was_cut(&self, _turn: &MutexGuard<'_, ()>, end: i64) -> Vec<DurableCallback> {
+        self.durable.publish(Durable(end.min(self.durable.get().0)));
+        let mut waiters = self.waiters.lock();
+        let (gone, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut waiters.waiting).into_iter().partition(|(wanted, _)| *wanted > end);
+        waiters.waiting = waiting;
+        gone.into_iter().map(|(_, callback)| callback).collect()
     }
 
     /// Wakes the flusher before its interval is over.
@@ -167,7 +185,31 @@ impl Flusher {
             return;
         }
         let Err(error) = parts.log.sync_current(appender) else { return };
-        // Those who wait are told by the next flush, without the append lock.
+        self.note_failure(parts, turn, &error);
+    }
+
+    /// Syncs a file of the log for the proof that it can be. A failure is final like any other: the
+    /// system tells it once.
+    pub(crate) fn prove(
+        &self,
+        parts: &Parts,
+        file: &MappedFile,
+        deadline: Instant,
+    ) -> Result<(), ProbeError> {
+        let turn = self.turn.try_lock_until(deadline);
+        let turn = turn.ok_or(ProbeError::Stuck("a sync of the log has not ended"))?;
+        if let Some(reason) = &self.waiters.lock().failed {
+            return Err(Refusal::SyncFailed(reason.clone()).into());
+        }
+        let synced = file.file().sync_data().map_err(StoreError::io("sync", file.path()));
+        let Err(error) = synced else { return Ok(()) };
+        self.note_failure(parts, turn, &error);
+        Err(error.into())
+    }
+
+    /// Notes that a sync failed which nobody waited for.
+    fn note_failure(&self, parts: &Parts, turn: MutexGuard<'_, ()>, error: &StoreError) {
+        // Those who wait are told by the next flush, without locks of whoever calls this.
         let mut waiters = self.waiters.lock();
         waiters.failed = Some(error.to_string());
         waiters.nudged = true;

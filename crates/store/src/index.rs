@@ -254,6 +254,50 @@ impl Index {
         Ok(())
     }
 
+    /// Takes out the entries of records at and behind `end`, durably: the log was cut there. The caller
+    /// holds the dispatcher's turn. `time_of` says the store time of a record.
+    ///
+    /// # Errors
+    /// What the operating system says; the caller must treat it as final.
+    pub(crate) fn cut_behind(
+        &self,
+        end: i64,
+        time_of: impl Fn(i64) -> Option<i64>,
+    ) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        {
+            let mut memory = self.memory.lock();
+            let mut left: Vec<NewEntry> = memory.leaving[writer.done.min(memory.leaving.len())..]
+                .iter()
+                .chain(&memory.new)
+                .copied()
+                .collect();
+            left.retain(|entry| entry.physical_offset < end);
+            memory.leaving = Arc::default();
+            memory.new = left;
+            writer.done = 0;
+        }
+        loop {
+            let last = self.files.read().last().cloned();
+            let reaches_behind = |last: &Arc<IndexFile>| {
+                let header = last.header();
+                header.is_empty() || header.end_physical_offset >= end
+            };
+            let Some(last) = last.filter(reaches_behind) else { break };
+            let header = last.header();
+            if !header.is_empty() && header.begin_physical_offset < end {
+                last.repair(end, &time_of)?;
+                if !last.header().is_empty() {
+                    break;
+                }
+            }
+            self.remove_file(last.path())?;
+            self.files.write().pop();
+            self.is_directory_changed.store(true, Ordering::Release);
+        }
+        self.sync().map(drop)
+    }
+
     /// Waits until there is a group to write; false when it is time to end.
     pub(crate) fn wait_for_group(&self) -> bool {
         let mut memory = self.memory.lock();

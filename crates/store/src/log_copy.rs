@@ -4,14 +4,12 @@
 //! records and whole blanks only, each with its place and CRC verified, so that at every moment it is
 //! a log that could be opened and served; the rest of a piece waits with whoever receives it.
 
-use std::sync::atomic::Ordering;
-
 use bytes::Bytes;
 use rocketmq_protocol::message::record::{
     BLANK_BYTES_MIN, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MessageRecord, place,
 };
 
-use crate::error::{AppendError, Refusal};
+use crate::error::AppendError;
 use crate::store::Store;
 
 /// Longest record, or blank in front of one that did not fit, that is waited for.
@@ -26,20 +24,9 @@ impl Store {
         let offset = u64::try_from(physical_offset).ok().filter(|offset| *offset < written)?;
         let file = self.parts.log.files.find(offset)?;
         let bytes = usize::try_from(file.end_offset().min(written) - offset).ok()?;
-        file.shared_slice(offset, bytes.min(bytes_max))
-    }
-
-    /// From now on messages come from another log by [`Store::append_copy`] alone; appending them is
-    /// refused with [`Refusal::Copy`].
-    pub fn take_copies_only(&self) {
-        self.takes_copies_only.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn check_not_a_copy(&self) -> Result<(), Refusal> {
-        match self.takes_copies_only.load(Ordering::Acquire) {
-            true => Err(Refusal::Copy),
-            false => Ok(()),
-        }
+        let bytes = bytes.min(bytes_max);
+        let end = physical_offset.saturating_add(bytes as i64);
+        self.parts.share_written(end, || file.shared_slice(offset, bytes))
     }
 
     /// Takes bytes of another log that begin at `physical_offset`, which is where this one ends, or,
@@ -49,13 +36,15 @@ impl Store {
     /// # Errors
     /// [`AppendError::NotNext`] when they do not begin where this log ends, [`AppendError::Damaged`]
     /// when they are no log, or why they could not be written. What lies in front of the fault is
-    /// in the log then: see [`Store::written`].
+    /// in the log then: see [`Store::written`]. Refused unless the store
+    /// [takes copies only](Store::take_copies_only).
     pub fn append_copy(&self, physical_offset: i64, bytes: &[u8]) -> Result<usize, AppendError> {
         self.parts.writability.check()?;
         let log = &self.parts.log;
         let mut appender = log.lock();
-        // Whoever shuts down takes the lock after refusing appends.
+        // Whoever shuts down takes the lock after refusing appends, whoever turns the intake with it.
         self.parts.writability.check()?;
+        self.intake.check_copies()?;
         log.go_on_at(&mut appender, physical_offset)?;
         let file_bytes = self.parts.config.commit_log_file_bytes;
         let start = physical_offset.unsigned_abs();

@@ -118,6 +118,11 @@ impl MappedFile {
         self.mapping.publish((offset - self.base_offset) as usize);
     }
 
+    /// Takes back what was published from `offset` on, for who cuts the log; see [`Mapping::cut`].
+    pub(crate) fn withdraw(&self, offset: u64) {
+        self.mapping.cut(offset.saturating_sub(self.base_offset) as usize);
+    }
+
     /// A slice of the published part that keeps the file alive.
     pub(crate) fn shared_slice(self: &Arc<Self>, offset: u64, bytes: usize) -> Option<Bytes> {
         let start = usize::try_from(offset.checked_sub(self.base_offset)?).ok()?;
@@ -452,6 +457,29 @@ impl MappedFileQueue {
         self.file_system
             .sync_directory(directory)
             .map_err(StoreError::io("sync directory", directory))
+    }
+
+    /// Removes files behind the last one, made ahead for a log that would have grown into them. Nobody
+    /// makes one meanwhile.
+    pub(crate) fn remove_made_ahead(&self) -> Result<(), StoreError> {
+        let Some(end) = self.files.read().back().map(|last| last.end_offset()) else {
+            return Ok(());
+        };
+        let mut ahead = Vec::new();
+        for directory in self.directories.writable() {
+            let listed = list_log_files(&*self.file_system, directory.path())?;
+            let found = listed.files.into_iter().filter(|(base_offset, _)| *base_offset >= end);
+            ahead.extend(found.map(|(base_offset, _)| (base_offset, directory)));
+        }
+        ahead.sort_unstable_by_key(|(base_offset, _)| std::cmp::Reverse(*base_offset));
+        for (base_offset, directory) in ahead {
+            let path = directory.path().join(file_name(base_offset));
+            self.file_system.remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            self.file_system
+                .sync_directory(directory.path())
+                .map_err(StoreError::io("sync directory", directory.path()))?;
+        }
+        Ok(())
     }
 
     /// Removes every file that begins at or behind `offset`, but not the only one: it says where

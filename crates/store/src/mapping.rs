@@ -70,8 +70,9 @@ impl Mapping {
 
     /// Takes back what was published behind the first `bytes`.
     ///
-    /// For recovery alone, while nobody else reads: slices handed out before would change under
-    /// their owners.
+    /// For recovery, while nobody else reads, and for who cuts a log whose readers see less than that,
+    /// and waits for the slices of those who see more before anything is written there: they would
+    /// change under their owners.
     pub(crate) fn cut(&self, bytes: usize) {
         self.published.fetch_min(bytes, Ordering::Release);
     }

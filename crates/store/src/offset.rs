@@ -2,7 +2,7 @@
 //!
 //! All are physical offsets: bytes of the CommitLog, exclusive ends. Each is published by one
 //! owner: written by the appender, dispatched by the dispatcher, durable by the flusher, confirmed
-//! by whoever decides what consumers may see. Until replication exists, confirmed is dispatched.
+//! by whoever decides what consumers may see; where nobody does, it is dispatched.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI64, Ordering};

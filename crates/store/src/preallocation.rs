@@ -61,6 +61,16 @@ impl Preallocation {
         files.prepare(base_offset)
     }
 
+    /// Forgets the file to come, and waits while one is being made. It is not removed.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state.lock();
+        state.wanted = None;
+        while state.making.is_some() {
+            self.changed.wait(&mut state);
+        }
+        state.ready = None;
+    }
+
     /// Makes what is asked for until stopped.
     pub(crate) fn run(&self, files: &MappedFileQueue) {
         loop {

@@ -46,12 +46,14 @@ impl From<ExtUnit<'_>> for OwnedExtUnit {
     }
 }
 
-/// Reads at most `count_max` entries of one file from `from` on; none outside of the queue.
+/// Reads at most `count_max` entries of one file from `from` on; none outside of the queue, nor of
+/// records that end behind `visible_end`.
 ///
 /// # Errors
 /// What the operating system says.
 pub(crate) fn queue_entries(
     queue: &ConsumeQueue,
+    visible_end: i64,
     from: i64,
     count_max: usize,
 ) -> Result<Vec<QueueEntry>, StoreError> {
@@ -64,6 +66,9 @@ pub(crate) fn queue_entries(
     let first_index = queue.read(from, count_max, &mut bytes)?;
     for entry in queue.format().entries(&bytes, first_index) {
         let unit = entry.unit;
+        if unit.end_offset() > visible_end {
+            break;
+        }
         let ext = match queue.ext() {
             Some(ext) => reader.unit(ext, unit.tags_code)?.map(OwnedExtUnit::from),
             None => None,

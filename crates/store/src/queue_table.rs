@@ -211,6 +211,19 @@ impl QueueTable {
         }
     }
 
+    /// Removes the directories of a queue that was taken out, durably.
+    pub(crate) fn remove_directory_of(&self, queue: &ConsumeQueue) -> Result<(), StoreError> {
+        for root in self.roots() {
+            let topic = root.join(&**queue.topic());
+            if self.remove_directory(&topic.join(queue.queue_id().to_string()))? {
+                self.file_system
+                    .sync_directory(&topic)
+                    .map_err(StoreError::io("sync directory", &topic))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes queues of a topic out and removes their files, and the topic with the last of them.
     /// The caller holds the append lock, as for [`QueueTable::remove_topic`].
     pub(crate) fn remove_queues(

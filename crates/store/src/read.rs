@@ -134,6 +134,15 @@ impl GetResult {
     }
 }
 
+/// Where in the log a read may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    /// How far behind the log's end a record is taken to be in memory.
+    pub(crate) hot_bytes: i64,
+    /// Where the part of the log ends that may be read.
+    pub(crate) visible_end: i64,
+}
+
 /// Records that lie back to back in one file. It holds the file, so a removal in the middle of a
 /// read does no harm.
 struct Run {
@@ -151,8 +160,7 @@ impl Run {
     }
 }
 
-/// Reads from `from` on. `hot_bytes` is how far behind the log's end a record is taken to be in
-/// memory.
+/// Reads from `from` on.
 ///
 /// # Errors
 /// What the operating system says when a file of the queue is read.
@@ -160,14 +168,15 @@ pub(crate) fn get_messages(
     queue: &ConsumeQueue,
     log: &CommitLog,
     config: &StoreConfig,
-    hot_bytes: i64,
+    reach: Reach,
     from: i64,
     limits: GetLimits,
     filter: &dyn QueueFilter,
 ) -> Result<GetResult, StoreError> {
+    let Reach { hot_bytes, visible_end } = reach;
     // The minimum first: it only grows, and never beyond the maximum.
     let min = queue.min_offset();
-    let max = queue.max_offset();
+    let max = queue.max_offset_in_front_of(visible_end)?;
     let moved = |status, next| Ok(GetResult::empty(status, next, min, max));
     if max == 0 {
         return moved(GetStatus::NoMessageInQueue, 0);
@@ -214,6 +223,10 @@ pub(crate) fn get_messages(
         chunk = window;
         for entry in format.entries(&buffer, index) {
             let unit = entry.unit;
+            // Entries of a batch queue are fewer than their messages.
+            if unit.end_offset() > visible_end {
+                break 'read;
+            }
             let size = usize::try_from(unit.size).unwrap_or(0);
             let hot = log_end - unit.physical_offset <= hot_bytes;
             if result.message_count > 0 {

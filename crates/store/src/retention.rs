@@ -206,12 +206,15 @@ fn remove_log_files(
     let reserved_ms =
         i64::try_from(config.file_reserved_hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
     let now_ms = clock.now_ms();
+    // Records that are not confirmed may still be cut, which has to find where.
+    let visible_end = parts.confirmation.visible_end();
     let may_go = |file: &MappedFile| {
-        forcibly
+        let is_due = forcibly
             || file
                 .file()
                 .modified_ms()
-                .is_ok_and(|modified_ms| modified_ms.saturating_add(reserved_ms) < now_ms)
+                .is_ok_and(|modified_ms| modified_ms.saturating_add(reserved_ms) < now_ms);
+        is_due && file.end_offset() as i64 <= visible_end
     };
     if log.files.len() < 2 || !log.files.first().is_some_and(|file| may_go(&file)) {
         return Ok(0);

@@ -20,6 +20,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::commit::Committer;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
+use crate::confirm::Confirmation;
 use crate::consume_queue::{ExtFiles, FilterBitMap, QueueFiles, QueueFormat, QueueUnit, Unit};
 use crate::deleted_topics::DeletedTopics;
 use crate::directory::make_directory;
@@ -32,12 +33,14 @@ use crate::index::{Index, IndexFiles, Query, QueryContext, QueryResult};
 use crate::lock_file::{AbortFile, DirectoryLock};
 use crate::log_directories::LogDirectories;
 use crate::mapped_file_queue::MappedFileQueue;
-use crate::offset::{Confirmed, Dispatched, Durable, Written};
+use crate::offset::{Dispatched, Durable, Written};
+use crate::probe::Probe;
 use crate::queue_entries::{QueueEntry, queue_entries};
 use crate::queue_table::QueueTable;
-use crate::read::{self, GetLimits, GetResult, QueueFilter};
+use crate::read::{self, GetLimits, GetResult, QueueFilter, Reach};
 use crate::recovery::{Recovery, RecoveryReport, vouched_end};
 use crate::retention::Retention;
+use crate::role::Intake;
 use crate::time_search::{self, Boundary};
 use crate::topic_table;
 use crate::writability::Writability;
@@ -75,8 +78,7 @@ pub struct Store {
     /// How far behind the end of the log a record is taken to be in memory.
     hot_bytes: i64,
     is_shut_down: AtomicBool,
-    /// Whether messages come from another log alone; see `log_copy`.
-    pub(crate) takes_copies_only: AtomicBool,
+    pub(crate) intake: Intake,
     /// Dropped last: the directory is free only when everything else is closed.
     _lock: DirectoryLock,
 }
@@ -187,6 +189,10 @@ impl Store {
             queue_flusher: QueueFlusher::new(),
             committer: Committer::default(),
             listener: RwLock::default(),
+            confirmation: Confirmation::new(),
+            slices: Arc::default(),
+            probe: Probe::default(),
+            flushing: Mutex::default(),
             writability: Writability::default(),
             retention: Retention::new(report.log_start),
             disk_used_percent: Mutex::new(0.0),
@@ -215,7 +221,7 @@ impl Store {
             abort,
             hot_bytes: memory_bytes / 100 * hot_percent,
             is_shut_down: AtomicBool::new(false),
-            takes_copies_only: AtomicBool::new(false),
+            intake: Intake::new(),
             _lock: lock,
         };
         Ok((Arc::new(store), report))
@@ -263,7 +269,7 @@ impl Store {
         batch.appended = 0;
         batch.error = None;
         batch.arrivals.clear();
-        self.check_not_a_copy()?;
+        self.intake.check_messages()?;
         self.parts.writability.check()?;
         if batch.is_empty() {
             return Ok(());
@@ -273,8 +279,9 @@ impl Store {
         batch.resolve_queues(find, |_| true)?;
 
         let mut appender = self.parts.log.lock();
-        // Whoever shuts down takes the lock after refusing appends.
+        // Whoever shuts down takes the lock after refusing appends, whoever turns the intake with it.
         self.parts.writability.check()?;
+        self.intake.check_messages()?;
         // A topic deleted since the queues were found has new ones.
         batch.resolve_queues(find, |entry| {
             entry.queue.as_ref().is_some_and(|queue| queue.is_removed())
@@ -366,7 +373,7 @@ impl Store {
             &queue,
             &self.parts.log,
             &self.parts.config,
-            self.hot_bytes,
+            Reach { hot_bytes: self.hot_bytes, visible_end: self.parts.confirmation.visible_end() },
             from_queue_offset,
             limits,
             filter,
@@ -389,9 +396,37 @@ impl Store {
         queue_id: i32,
         queue_offset: i64,
     ) -> Result<Option<i64>, StoreError> {
+        let unit = self.written_unit(topic, queue_id, queue_offset)?;
+        let visible_end = self.parts.confirmation.visible_end();
+        let unit = unit.filter(|unit| unit.end_offset() <= visible_end);
+        Ok(unit.map(|unit| unit.physical_offset))
+    }
+
+    /// Whether a queue shows the record at `physical_offset` as the message with this queue offset, to
+    /// readers or once it is confirmed.
+    ///
+    /// # Errors
+    /// What the operating system says when a file of the queue is read.
+    pub fn is_queued(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+        physical_offset: i64,
+    ) -> Result<bool, StoreError> {
+        let unit = self.written_unit(topic, queue_id, queue_offset)?;
+        Ok(unit.is_some_and(|unit| unit.physical_offset == physical_offset))
+    }
+
+    fn written_unit(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+    ) -> Result<Option<Unit>, StoreError> {
         let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(None) };
         let unit = queue.entry(queue_offset)?.map(|entry| entry.unit);
-        Ok(unit.filter(|unit| !unit.is_filler()).map(|unit| unit.physical_offset))
+        Ok(unit.filter(|unit| !unit.is_filler()))
     }
 
     /// Entries of a queue from `from_queue_offset` on, at most `count_max` and all of one file; none
@@ -407,12 +442,14 @@ impl Store {
         count_max: usize,
     ) -> Result<Option<Vec<QueueEntry>>, StoreError> {
         let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(None) };
-        queue_entries(&queue, from_queue_offset, count_max).map(Some)
+        let visible_end = self.parts.confirmation.visible_end();
+        queue_entries(&queue, visible_end, from_queue_offset, count_max).map(Some)
     }
 
-    /// The offset behind the newest message of a queue, 0 if there is no such queue.
+    /// The offset behind the newest message of a queue that readers may see, 0 if there is no such
+    /// queue.
     pub fn max_queue_offset(&self, topic: &str, queue_id: i32) -> i64 {
-        self.parts.table.find(topic, queue_id).map_or(0, |queue| queue.max_offset())
+        self.parts.visible_max(topic, queue_id)
     }
 
     /// The offset of the oldest message of a queue, 0 if there is no such queue.
@@ -432,7 +469,9 @@ impl Store {
         boundary: Boundary,
     ) -> Result<i64, StoreError> {
         let Some(queue) = self.parts.table.find(topic, queue_id) else { return Ok(0) };
-        time_search::queue_offset_by_time(&queue, &self.parts.log, timestamp_ms, boundary)
+        let visible_end = self.parts.confirmation.visible_end();
+        let log = &self.parts.log;
+        time_search::queue_offset_by_time(&queue, log, visible_end, timestamp_ms, boundary)
     }
 
     /// Store time of a queue's message, in ms.
@@ -472,8 +511,18 @@ impl Store {
         self.parts.log.timestamp_ms()
     }
 
-    /// The record that begins at `physical_offset`.
+    /// The record that begins at `physical_offset`, if readers may see it.
     pub fn message_at(&self, physical_offset: i64) -> Option<Bytes> {
+        let visible_end = self.parts.confirmation.visible_end();
+        // Nothing behind it is even looked at: it may be cut meanwhile.
+        if physical_offset >= visible_end {
+            return None;
+        }
+        let found = self.record_at(physical_offset)?;
+        (physical_offset + found.len() as i64 <= visible_end).then_some(found)
+    }
+
+    pub(crate) fn record_at(&self, physical_offset: i64) -> Option<Bytes> {
         let bytes = self.parts.log.with_record(physical_offset, |record| record.size)?;
         self.parts.log.slice(physical_offset, bytes)
     }
@@ -497,7 +546,9 @@ impl Store {
         let count_max = count_max.min(self.parts.config.query_count_max);
         let query = Query { topic, key, store_time_ms, count_max, bytes_max };
         let is_visible = |record: &MessageRecord<'_>| self.is_visible(record);
-        index.query(&query, &QueryContext { log: &self.parts.log, is_visible: &is_visible })
+        let visible_end = self.parts.confirmation.visible_end();
+        let log = &self.parts.log;
+        index.query(&query, &QueryContext { log, visible_end, is_visible: &is_visible })
     }
 
     /// Whether the record still belongs to a topic that was not deleted: its queue shows it, or, if
@@ -524,6 +575,13 @@ impl Store {
     /// Numbers of a topic's queues that ever held a message, ascending.
     pub fn queues(&self, topic: &str) -> Vec<i32> {
         self.parts.table.queue_ids(topic)
+    }
+
+    /// Whether the topic's queues hold batches.
+    pub fn has_batch_queue(&self, topic: &str) -> bool {
+        let first = self.parts.table.queue_ids(topic).first().copied();
+        let queue = first.and_then(|queue_id| self.parts.table.find(topic, queue_id));
+        queue.is_some_and(|queue| queue.format() == QueueFormat::Batch)
     }
 
     /// Topics that have queues.
@@ -590,11 +648,6 @@ impl Store {
     /// The end of what survives a loss of power.
     pub fn durable(&self) -> Durable {
         self.parts.flusher.durable()
-    }
-
-    /// The end of what consumers may see.
-    pub fn confirmed(&self) -> Confirmed {
-        Confirmed(self.dispatched().0)
     }
 
     /// Bytes of the log that are not in the queues yet.

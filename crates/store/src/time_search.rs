@@ -18,19 +18,25 @@ pub enum Boundary {
     Upper,
 }
 
-/// The offset that `timestamp_ms` stands for, between the queue's minimum and maximum.
+/// The offset that `timestamp_ms` stands for, between the queue's minimum and its maximum in front of
+/// `visible_end`.
 ///
 /// # Errors
 /// What the operating system says when a file of the queue is read.
 pub(crate) fn queue_offset_by_time(
     queue: &ConsumeQueue,
     log: &CommitLog,
+    visible_end: i64,
     timestamp_ms: i64,
     boundary: Boundary,
 ) -> Result<i64, StoreError> {
     // The first offset whose message is younger (upper) or not older (lower). A record that is
     // gone counts as older than all.
     let first = queue.first_offset_behind(|entry| {
+        if entry.unit.end_offset() > visible_end {
+            // Nothing behind it is looked at: it may be cut meanwhile.
+            return false;
+        }
         let stored = log.store_timestamp_ms(entry.unit.physical_offset);
         match (stored, boundary) {
             (None, _) => true,

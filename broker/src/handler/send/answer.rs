@@ -13,8 +13,10 @@ use rocketmq_protocol::message::id::OffsetMessageId;
 use rocketmq_remoting::{InFlight, Output};
 use rocketmq_store::{AppendError, AppendResult, DurableOutcome, Refusal};
 
+use super::copies::Copies;
 use crate::config::BrokerConfig;
 use crate::flush_waits::WaitEnd;
+use crate::role;
 use crate::state::BrokerState;
 
 /// The fields that ride on every answer to a send, errors included.
@@ -52,11 +54,32 @@ pub(super) struct Answers {
     pub(super) pending: Vec<PendingSend>,
     pub(super) unique_keys: String,
     pub(super) error: Option<AppendError>,
+    /// What all are told though their messages are in the log: it may go, with them.
+    pub(super) withdrawn: Option<(ResponseCode, &'static str)>,
     /// When the read that brought them began.
     pub(super) began: Instant,
 }
 
 impl Answers {
+    /// Withdraws what was stored if it may not be acknowledged: asked at the last moment, since this
+    /// process may have stood still for any time.
+    pub(super) fn withdraw_if_closed(
+        &mut self,
+        state: &BrokerState,
+        places: &mut Vec<AppendResult>,
+    ) {
+        if !places.is_empty()
+            && let Err(fenced) = state.role.may_acknowledge()
+        {
+            self.withdraw(role::refusal(fenced), places);
+        }
+    }
+
+    fn withdraw(&mut self, told: (ResponseCode, &'static str), places: &mut Vec<AppendResult>) {
+        self.withdrawn = Some(told);
+        places.clear();
+    }
+
     /// Answers every send with where its messages lie, or with why they were not stored. `places`
     /// has the messages that were; `code` is for producers who wait for the flush, the others only
     /// wanted them stored.
@@ -72,8 +95,11 @@ impl Answers {
         let mut counted = Counted::new(state, self.began);
         for send in &self.pending {
             let Some(stored) = places.get(send.messages.clone()) else {
-                let (code, remark) =
-                    append_error(self.error.as_ref().unwrap_or(&AppendError::NotAppended));
+                let (code, remark) = match (self.withdrawn, &self.error) {
+                    (Some((code, remark)), _) => (code, remark.to_owned()),
+                    (None, Some(error)) => append_error(error),
+                    (None, None) => append_error(&AppendError::NotAppended),
+                };
                 out.reply_header(send.ticket, code, Some(&remark), &riders(&config));
                 counted.add(send.request, code);
                 continue;
@@ -141,7 +167,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Sends that wait for the group commit, for slaves, or for one after the other.
+/// Sends that wait for the group commit, for copies, or for one after the other.
 pub(super) struct StoredWait {
     pub(super) answers: Answers,
     pub(super) places: Vec<AppendResult>,
@@ -149,8 +175,8 @@ pub(super) struct StoredWait {
     pub(super) in_flight: InFlight,
     /// Behind the last message.
     pub(super) end: i64,
-    /// How many slaves must have them.
-    pub(super) slaves: usize,
+    /// Who must have them.
+    pub(super) copies: Copies,
 }
 
 impl StoredWait {
@@ -158,7 +184,7 @@ impl StoredWait {
     pub(super) fn flushed(mut self, end: WaitEnd) {
         let code = match end {
             WaitEnd::Flushed(DurableOutcome::Durable) | WaitEnd::Copied => {
-                return self.wait_for_slaves();
+                return self.wait_for_copies();
             }
             WaitEnd::Flushed(DurableOutcome::Failed(reason)) => {
                 // Nobody knows what is on disk: to the producer it was not stored.
@@ -168,28 +194,40 @@ impl StoredWait {
             }
             // Stored, but perhaps not on disk.
             WaitEnd::TimedOut => ResponseCode::FLUSH_DISK_TIMEOUT,
+            WaitEnd::SteppedDown(code) => return self.withdraw(code),
         };
         self.answer(code);
     }
 
-    /// Answers once enough slaves have the messages; they were copied while the disk was waited for.
-    pub(super) fn wait_for_slaves(self) {
-        if self.slaves == 0 {
+    /// Answers once those who must have the messages do; they were copied while the disk was waited
+    /// for.
+    pub(super) fn wait_for_copies(self) {
+        if self.copies == Copies::None {
             return self.answer(ResponseCode::SUCCESS);
         }
-        let (state, end, slaves) = (Arc::clone(&self.state), self.end, self.slaves);
+        let (state, end, copies) = (Arc::clone(&self.state), self.end, self.copies);
         let wait = state.copy_waits.add(Box::new(move |end| {
-            self.answer(match end {
+            let code = match end {
                 WaitEnd::Copied | WaitEnd::Flushed(_) => ResponseCode::SUCCESS,
                 // Stored here, but perhaps not by enough slaves.
                 WaitEnd::TimedOut => ResponseCode::FLUSH_SLAVE_TIMEOUT,
-            });
+                WaitEnd::SteppedDown(code) => return self.withdraw(code),
+            };
+            self.answer(code);
         }));
-        state.replication.on_copied(end, slaves, wait);
+        copies.on_copied(&state, end, wait);
     }
 
-    fn answer(self, code: ResponseCode) {
+    /// Answers that nothing was taken.
+    fn withdraw(mut self, code: ResponseCode) {
+        let (_, remark) = role::refusal(rocketmq_replication::FencedBy::Role);
+        self.answers.withdraw((code, remark), &mut self.places);
+        self.answer(code);
+    }
+
+    fn answer(mut self, code: ResponseCode) {
         let mut out = Output::new();
+        self.answers.withdraw_if_closed(&self.state, &mut self.places);
         self.answers.write(&self.state, &self.places, code, &mut out);
         self.in_flight.connection().send(out);
     }

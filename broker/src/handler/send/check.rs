@@ -16,7 +16,7 @@ use rocketmq_remoting::Connection;
 use rocketmq_store::MessageError;
 
 use crate::clock::now_ms;
-use crate::config::{BrokerConfig, BrokerRole};
+use crate::config::BrokerConfig;
 use crate::delay;
 use crate::handler::retry;
 use crate::metadata::attributes;
@@ -123,10 +123,7 @@ pub(super) fn check(
         return Err(Refusal::new(ResponseCode::SYSTEM_ERROR, remark));
     }
     // Before a topic is created that the master does not know.
-    if config.broker_role == BrokerRole::Slave {
-        let remark = "this broker is a slave; messages are put to the master";
-        return Err(Refusal::new(ResponseCode::SERVICE_NOT_AVAILABLE, remark));
-    }
+    state.role.takes_messages().map_err(|(code, remark)| Refusal::new(code, remark))?;
     let topic = match state.topics.get(topic_name) {
         Some(topic) => topic,
         None => create_topic(state, config, request)?,

@@ -6,11 +6,12 @@
 
 mod answer;
 mod check;
+mod copies;
 pub mod reply;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rocketmq_protocol::body::topic::TopicConfig;
 use rocketmq_protocol::code::ResponseCode;
@@ -22,10 +23,11 @@ use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{AppendBatch, AppendResult};
 
 use crate::clock::now_ms;
-use crate::config::{BrokerConfig, BrokerRole, FlushDiskType};
+use crate::config::{BrokerConfig, FlushDiskType};
 use crate::flush_waits::WaitEnd;
 use crate::metadata::attributes::has_batch_queues;
 use crate::metrics::MessageType;
+use crate::role::held_sends::{Hold, busy_remark};
 use crate::state::BrokerState;
 use crate::transaction::half;
 
@@ -35,6 +37,7 @@ use check::{
     Refusal, Said, check, check_batch, check_no_inner_batch, destination, half_destination,
     illegal, require_room_for_copies, rewrite,
 };
+pub(super) use copies::Copies;
 
 /// The sends of one socket read on their way into the log. Its buffers are reused.
 pub struct SendBatch {
@@ -82,6 +85,29 @@ impl SendBatch {
         self.pending.is_empty()
     }
 
+    /// Takes a send in, as [`SendBatch::add`], or holds it while the broker hands over.
+    pub fn take_in(
+        &mut self,
+        state: &Arc<BrokerState>,
+        conn: &Arc<Connection>,
+        frame: &Frame<'_>,
+        out: &mut Output,
+    ) {
+        if !state.held_sends.is_holding() {
+            return self.add(state, conn, frame, out);
+        }
+        match state.held_sends.hold(conn, frame) {
+            Hold::Held => {}
+            Hold::Released => self.add(state, conn, frame, out),
+            Hold::Full => {
+                let remark = busy_remark(Duration::ZERO, state.held_sends.len());
+                out.reply_error(frame.ticket(), ResponseCode::SYSTEM_BUSY, &remark);
+                let code = ResponseCode::SYSTEM_BUSY;
+                state.metrics.answered(frame.request_code(), code, false, self.began, 1);
+            }
+        }
+    }
+
     /// Checks a send and puts it in the batch, or refuses it into `out`. Appends when it is full.
     pub fn add(
         &mut self,
@@ -93,7 +119,15 @@ impl SendBatch {
         let config = state.config.load();
         if let Err(refusal) = self.try_add(state, &config, conn, frame) {
             let remark = Some(refusal.remark.as_str());
+            // The address of an appointed master leads to whoever is master, for new connections alone.
+            let is_lost = state.role.is_slave() && state.store.shows_confirmed_only();
+            let mut last = Output::new();
+            let out = if is_lost { &mut last } else { &mut *out };
             out.reply_header(frame.ticket(), refusal.code, remark, &riders(&config));
+            if is_lost {
+                conn.send(last);
+                conn.close();
+            }
             state.metrics.answered(frame.request_code(), refusal.code, false, self.began, 1);
         }
         if self.append.is_full() {
@@ -306,6 +340,7 @@ impl SendBatch {
             pending: std::mem::take(&mut self.pending),
             unique_keys: std::mem::take(&mut self.unique_keys),
             error: appended.as_ref().err().cloned(),
+            withdrawn: None,
             began: self.began,
         };
         // An append that failed midway has stored what came before.
@@ -324,12 +359,13 @@ impl SendBatch {
         }
         let config = state.config.load();
         let is_sync = config.flush_disk_type == FlushDiskType::SyncFlush;
-        let slaves = slaves_waited_for(&config);
+        let copies = Copies::waited_for(state, &config);
         drop(config);
         let end = self.places.last().map(|place| place.physical_offset + place.bytes as i64);
         match end {
             Some(end)
-                if (is_sync || slaves > 0) && answers.pending.iter().any(|send| send.waits) =>
+                if (is_sync || copies != Copies::None)
+                    && answers.pending.iter().any(|send| send.waits) =>
             {
                 let waiting = StoredWait {
                     answers,
@@ -337,17 +373,19 @@ impl SendBatch {
                     state: Arc::clone(state),
                     in_flight: conn.hold(self.append.bytes()),
                     end,
-                    slaves,
+                    copies,
                 };
                 if is_sync {
                     let wait = state.flush_waits.add(Box::new(|end| waiting.flushed(end)));
                     let flushed = move |outcome| wait.end(WaitEnd::Flushed(outcome));
                     state.store.on_durable(end, Box::new(flushed));
                 } else {
-                    waiting.wait_for_slaves();
+                    waiting.wait_for_copies();
                 }
             }
             _ => {
+                let mut answers = answers;
+                answers.withdraw_if_closed(state, &mut self.places);
                 answers.write(state, &self.places, ResponseCode::SUCCESS, out);
                 self.reuse(answers);
             }
@@ -374,15 +412,6 @@ impl SendBatch {
         answers.unique_keys.clear();
         self.pending = answers.pending;
         self.unique_keys = answers.unique_keys;
-    }
-}
-
-/// How many slaves must have a message before its send is answered: with SYNC_MASTER as many as
-/// `inSyncReplicas` asks for besides the master. With 1, the default, RocketMQ does not wait either.
-pub(super) fn slaves_waited_for(config: &BrokerConfig) -> usize {
-    match config.broker_role {
-        BrokerRole::SyncMaster => usize::try_from(config.in_sync_replicas - 1).unwrap_or(0),
-        BrokerRole::AsyncMaster | BrokerRole::Slave => 0,
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Query<'a> {
 /// What a query looks at besides the index.
 pub(crate) struct QueryContext<'a> {
     pub(crate) log: &'a CommitLog,
+    /// Where the part of the log ends that may be read.
+    pub(crate) visible_end: i64,
     /// Whether readers of its queue see the record.
     pub(crate) is_visible: &'a dyn Fn(&MessageRecord<'_>) -> bool,
 }
@@ -160,8 +162,12 @@ impl Search<'_> {
         }
         self.looked_at = physical_offset;
         let Search { query, context, .. } = self;
+        if physical_offset >= context.visible_end {
+            return;
+        }
         let size = context.log.with_record(physical_offset, |record| {
             let matches = record.topic == query.topic
+                && physical_offset + record.size as i64 <= context.visible_end
                 && query.store_time_ms.contains(&record.store_timestamp_ms)
                 && key::keys_of(record.sys_flag, record.properties).any(|own| own == query.key)
                 && (context.is_visible)(record);

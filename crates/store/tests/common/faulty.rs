@@ -26,6 +26,8 @@ pub struct Faults {
     pub write: AtomicBool,
     pub zero: AtomicBool,
     pub sync: AtomicBool,
+    /// Held by who lets syncs hang for as long.
+    pub hang: Mutex<()>,
     pub read: AtomicBool,
     /// Nothing can be changed, nor opened for that.
     pub read_only: AtomicBool,
@@ -145,6 +147,7 @@ impl StoreFile for FaultyFile {
     }
     fn sync_data(&self) -> io::Result<()> {
         self.faulty.0.syncs.fetch_add(1, Ordering::SeqCst);
+        drop(self.faulty.0.hang.lock().unwrap());
         self.faulty.fail(&self.faulty.0.sync, &self.path, EIO)?;
         self.file.sync_data()
     }

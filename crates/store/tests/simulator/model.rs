@@ -48,6 +48,8 @@ pub struct Model {
     pub in_flight: Vec<Vec<u64>>,
     /// Where the log begins at least.
     pub log_start: i64,
+    /// What readers may see; nothing has to be confirmed if there is none.
+    pub confirmed: Option<i64>,
     /// Topics whose deletion failed: after a crash they are there or not.
     pub deleting: BTreeSet<usize>,
 }
@@ -76,6 +78,34 @@ fn check_key(store: &Store, topic: usize, key: &str, messages: &[Message]) -> Re
 impl Model {
     pub fn durable(&self) -> i64 {
         self.durable.load(Ordering::SeqCst)
+    }
+
+    /// What readers may see of a queue, as its maximum.
+    fn shown(&self, list: &[Message]) -> usize {
+        let visible = self.confirmed.unwrap_or(i64::MAX);
+        list.iter().rposition(|message| message.end <= visible).map_or(0, |last| last + 1)
+    }
+
+    /// The log was cut at `end`.
+    pub fn cut(&mut self, end: i64) {
+        for list in self.queues.values_mut() {
+            list.retain(|message| message.end <= end);
+        }
+        self.queues.retain(|_, list| !list.is_empty());
+        let queues = &self.queues;
+        self.batch_topics.retain(|topic, _| queues.keys().any(|(of, _)| of == topic));
+        self.in_flight.clear();
+        self.written = end;
+        self.durable.fetch_min(end, Ordering::SeqCst);
+    }
+
+    /// The log may have been cut anywhere from `to` on.
+    pub fn may_be_cut(&mut self, to: i64) {
+        let ends = self.queues.values().flatten().map(|message| message.end);
+        let kept = ends.filter(|end| *end <= to).max().unwrap_or(0);
+        let kept = kept.max(self.confirmed.unwrap_or(0));
+        self.written = self.written.min(kept);
+        self.durable.fetch_min(kept, Ordering::SeqCst);
     }
 
     pub fn remove_topic(&mut self, topic: usize) {
@@ -170,7 +200,7 @@ impl Model {
         let at = |text: String| format!("{name}-{queue_id}: {text}");
         let (min, max) =
             (store.min_queue_offset(name, queue_id), store.max_queue_offset(name, queue_id));
-        let list = self.queues.entry((topic, queue_id)).or_default();
+        let mut list = self.queues.remove(&(topic, queue_id)).unwrap_or_default();
         let mut next = list.partition_point(|message| message.physical_offset < start);
         if next < list.len() && min != next as i64 {
             return Err(at(format!("begins at {min}, the first message left is {next}")));
@@ -209,8 +239,12 @@ impl Model {
             next += count;
             places.push(message);
         }
-        if next < list.len() {
+        let shown = self.shown(&list);
+        if next < shown {
             return Err(at(format!("{:?} is missing", list[next])));
+        }
+        if next > shown.max(min as usize) {
+            return Err(at(format!("{next} messages are shown, {shown} are confirmed")));
         }
         if moment != Moment::Running && start > 0 && min == max && max > list.len() as i64 {
             // Its messages were lost, but it is not known that they had not expired: their offsets
@@ -218,11 +252,11 @@ impl Model {
             let lost = Message { id: u64::MAX, physical_offset: -1, end: 0, store_timestamp_ms: 0 };
             list.resize(max as usize, lost);
         }
-        if max != list.len() as i64 {
+        if max != (self.shown(&list) as i64).max(min) {
             return Err(at(format!("ends at {max}, {} messages were taken", list.len())));
         }
-        if list.is_empty() {
-            self.queues.remove(&(topic, queue_id));
+        if !list.is_empty() {
+            self.queues.insert((topic, queue_id), list);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rocketmq_protocol::message::batch;
 use rocketmq_protocol::message::record::BLANK_BYTES_MIN;
@@ -33,6 +34,8 @@ pub struct Scenario {
     store: Option<Arc<Store>>,
     /// Whether the directory was left by a shutdown that succeeded.
     shut_down: bool,
+    /// Whether what is written has to be confirmed before it is shown, and may be cut until then.
+    is_appointed: bool,
     /// A call that is to fail, instead of everything else that the seed would break.
     fail_point: Option<(Call, u64)>,
     /// Whether the store has named the call that failed.
@@ -68,6 +71,7 @@ impl Scenario {
         config.delete_consume_queue_files_interval_ms = 0;
         config.delete_consume_queue_files_interval_ms = 0;
         config.delete_file_batch_max = random.pick(&[1, 2, 10]);
+        let is_appointed = random.percent(50);
         let metadata = ["topics.json", "consumerOffset.json"]
             .map(|name| Metadata::new(root.join("config").join(name)));
         Scenario {
@@ -79,6 +83,7 @@ impl Scenario {
             metadata: metadata.into(),
             store: None,
             shut_down: false,
+            is_appointed,
             fail_point: None,
             named: false,
             maybe_clean: true,
@@ -136,7 +141,9 @@ impl Scenario {
             0..40 => self.append(),
             40..50 => self.append_client_batch(),
             50..58 => self.flush(),
-            58..66 => self.tick(),
+            58..63 => self.tick(),
+            63..66 if self.is_appointed => self.follow(),
+            63..66 => self.tick(),
             66..70 => self.remove_old_files(),
             70..73 => self.delete_topic(),
             73..77 => self.write_metadata(),
@@ -334,6 +341,62 @@ impl Scenario {
                 }
             }),
         );
+    }
+
+    /// What happens where the master is appointed.
+    fn follow(&mut self) -> Result<(), String> {
+        let store = self.store();
+        let confirmed = self.model.confirmed.unwrap_or(0);
+        match self.random.below(4) {
+            0 => {
+                let ends = self.model.queues.values().flatten().map(|message| message.end);
+                let mut ends: Vec<i64> = ends.filter(|end| *end > confirmed).collect();
+                ends.push(store.written().0);
+                ends.sort_unstable();
+                let end = ends[self.random.below(ends.len() as u64) as usize];
+                self.note(|| format!("confirm {end}"));
+                store.confirm(end);
+                self.model.confirmed = Some(end);
+                Ok(())
+            }
+            1 => {
+                self.note(|| "prove the append path".to_owned());
+                let proven = store.prove_append_path(Duration::from_secs(60));
+                proven.or_else(|error| self.is_expected(&error))
+            }
+            _ => self.truncate(&store, confirmed),
+        }
+    }
+
+    /// Another one was master meanwhile, and has something else behind some place.
+    fn truncate(&mut self, store: &Store, confirmed: i64) -> Result<(), String> {
+        let written = store.written().0;
+        let to = confirmed + self.random.below((written - confirmed + 1) as u64) as i64;
+        self.note(|| format!("cut the log of {written} at {to}"));
+        store.take_copies_only();
+        let result = store.truncate_to(to);
+        store.take_messages();
+        match result {
+            Ok(cut) => {
+                let whole = self.model.queues.values().flatten().filter(|m| m.end <= to);
+                let whole = whole.map(|message| message.end).max().unwrap_or(0);
+                let count = |model: &Model| model.queues.values().map(Vec::len).sum::<usize>();
+                let before = count(&self.model);
+                self.model.cut(cut.end);
+                let gone = (before - count(&self.model)) as u64;
+                self.note(|| format!("    -> {cut:?}"));
+                let is_right = (whole.max(confirmed)..=to).contains(&cut.end)
+                    && cut.bytes == (written - cut.end) as u64
+                    && cut.messages >= gone
+                    && store.written().0 == cut.end
+                    && store.durable().0 <= cut.end;
+                is_right.then_some(()).ok_or_else(|| format!("{cut:?} of {written} at {to}"))
+            }
+            Err(error) => {
+                self.model.may_be_cut(to);
+                self.is_expected(&error)
+            }
+        }
     }
 
     fn flush(&mut self) -> Result<(), String> {
@@ -554,10 +617,14 @@ impl Scenario {
                     }
                     if !self.disk.is_off() {
                         let disk = self.disk.clone();
+                        let confirmed = self.model.confirmed.take();
                         disk.undisturbed(|| {
                             self.model.check(&store, Moment::Reopened { kept })?;
                             self.metadata.iter().try_for_each(|metadata| metadata.check(&disk))
                         })?;
+                        if self.is_appointed {
+                            self.show_confirmed_only(&store, confirmed)?;
+                        }
                         self.store = Some(store);
                         return Ok(());
                     }
@@ -584,6 +651,26 @@ impl Scenario {
             kept = kept.min(self.model.durable());
             self.disk.cut_power();
         }
+    }
+
+    /// After a start, at which everything was looked at. What was confirmed counts as such again, as far
+    /// as the store knows.
+    fn show_confirmed_only(&mut self, store: &Store, before: Option<i64>) -> Result<(), String> {
+        let disk = self.disk.clone();
+        let confirmed = disk.undisturbed(|| store.show_confirmed_only());
+        let confirmed = match confirmed {
+            Ok(confirmed) => confirmed.0,
+            Err(_) if self.disk.is_off() => {
+                self.model.confirmed = Some(before.unwrap_or(0));
+                return Ok(());
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        if confirmed > before.unwrap_or(0) {
+            return Err(format!("{confirmed} is said to be confirmed, {before:?} was"));
+        }
+        self.model.confirmed = Some(confirmed);
+        Ok(())
     }
 
     fn look(&mut self) -> Result<(), String> {
