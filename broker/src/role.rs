@@ -7,10 +7,12 @@
 //! [gate](AcknowledgeGate) that is asked before each acknowledgement. The order of a switch is in
 //! `switch`.
 
+mod astray;
 pub mod held_sends;
 pub mod services;
 mod switch;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -84,6 +86,8 @@ pub struct RoleCell {
     names: Mutex<Names>,
     /// Why it takes no messages though it is master.
     fence: ArcSwapOption<FencedBy>,
+    /// Whether it takes messages: a master without a fence. For the hot path.
+    is_open: AtomicBool,
     gate: OnceLock<Arc<dyn AcknowledgeGate>>,
 }
 
@@ -94,6 +98,7 @@ impl RoleCell {
             standing: ArcSwap::from_pointee(standing(&names, role, 0)),
             names: Mutex::new(names),
             fence: ArcSwapOption::empty(),
+            is_open: AtomicBool::new(matches!(role, Role::Master { .. })),
             gate: OnceLock::new(),
         }
     }
@@ -153,6 +158,7 @@ impl RoleCell {
         };
         let epoch = epoch.max(self.standing().epoch);
         self.standing.store(Arc::new(standing(&names, role, epoch)));
+        self.is_open.store(self.is_master() && self.fence().is_none(), Ordering::Release);
     }
 
     /// Why it takes no messages though it is master, if so.
@@ -161,7 +167,9 @@ impl RoleCell {
     }
 
     fn set_fence(&self, fence: Option<FencedBy>) {
+        let _names = self.names.lock();
         self.fence.store(fence.map(Arc::new));
+        self.is_open.store(self.is_master() && fence.is_none(), Ordering::Release);
     }
 
     /// Sets who is asked before each acknowledgement. The first one stays; without one a master
@@ -186,10 +194,11 @@ impl RoleCell {
     /// # Errors
     /// What a sender is told.
     pub fn takes_messages(&self) -> Result<(), (ResponseCode, &'static str)> {
-        if self.is_slave() {
-            return Err(refusal(FencedBy::Role));
+        if self.is_open.load(Ordering::Acquire) {
+            return Ok(());
         }
-        self.fence().map_or(Ok(()), |fenced| Err(refusal(fenced)))
+        let fenced = self.fence().filter(|_| self.is_master());
+        Err(refusal(fenced.unwrap_or(FencedBy::Role)))
     }
 }
 

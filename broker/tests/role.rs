@@ -260,6 +260,34 @@ fn a_send_is_answered_and_shown_once_it_is_confirmed() {
     assert!(lost.rest().is_empty(), "closed");
 }
 
+#[test]
+fn a_consumer_that_reached_a_slave_by_the_masters_address_connects_anew() {
+    let master = start_with(|config| config.ha_send_heartbeat_interval = 50);
+    let ha = master.state().identity.ha_addr.clone();
+    let slave = start_with(|config| {
+        config.broker_role = BrokerRole::Slave;
+        config.broker_id = 1;
+        config.slave_read_enable = true;
+        config.ha_master_address = ha;
+    });
+    let state = slave.state();
+    state.store.show_confirmed_only().expect("it is written down");
+    state.replication.master_found(&master.broker.addr().to_string(), "");
+    master.connect().produce("orders", 0, b"one");
+    eventually("the slave has the message and its topic", || {
+        state.confirm(state.store.written().0);
+        state.topics.contains("orders") && state.store.max_queue_offset("orders", 0) == 1
+    });
+    // One that means a slave commits no offset with its pull.
+    let mut consumer = slave.connect();
+    pull(&mut consumer, "0").ok();
+    let header = with_field(pull_header("readers", "orders", "0"), "sysFlag", "5");
+    let answer = consumer.call(RequestCode::PULL_MESSAGE, &header, b"");
+    answer.refused(ResponseCode::PULL_RETRY_IMMEDIATELY, "connect anew");
+    assert!(consumer.rest().is_empty(), "closed");
+    assert_eq!(state.offsets.query("readers", "orders", 0), None, "nothing is committed here");
+}
+
 /// What a name server was told: id, address, state version; a removal has no version.
 type Told = (i64, String, Option<i64>);
 

@@ -107,7 +107,8 @@ fn try_pull(
         let remark = format!("the broker[{}] pulling message is forbidden", config.broker_ip1);
         return Err(Refusal::forbidden(Forbidden::Broker, remark));
     }
-    if state.role.is_slave() && !config.slave_read_enable {
+    let is_lost = state.is_pull_astray(&request);
+    if is_lost || (state.role.is_slave() && !config.slave_read_enable) {
         let (min_offset, max_offset) = queue_range(state, &request.topic, request.queue_id);
         let header = PullMessageResponse {
             next_begin_offset: request.queue_offset,
@@ -116,6 +117,14 @@ fn try_pull(
             ..PullMessageResponse::default()
         };
         let code = ResponseCode::PULL_RETRY_IMMEDIATELY;
+        if is_lost {
+            let mut last = Output::new();
+            let remark = "this broker is a slave now; connect anew to reach the master";
+            last.reply_header(frame.ticket(), code, Some(remark), &header);
+            conn.send(last);
+            conn.close();
+            return Ok(());
+        }
         let remark = "this slave serves no reads (slaveReadEnable)";
         out.reply_header(frame.ticket(), code, Some(remark), &header);
         return Ok(());

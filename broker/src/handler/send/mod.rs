@@ -119,8 +119,7 @@ impl SendBatch {
         let config = state.config.load();
         if let Err(refusal) = self.try_add(state, &config, conn, frame) {
             let remark = Some(refusal.remark.as_str());
-            // The address of an appointed master leads to whoever is master, for new connections alone.
-            let is_lost = state.role.is_slave() && state.store.shows_confirmed_only();
+            let is_lost = state.is_sender_astray();
             let mut last = Output::new();
             let out = if is_lost { &mut last } else { &mut *out };
             out.reply_header(frame.ticket(), refusal.code, remark, &riders(&config));
