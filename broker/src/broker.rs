@@ -244,6 +244,11 @@ impl Broker {
             // Now that what was delivered and decided is on disk.
             Ok(()) => {
                 let BrokerState { delays, transactions, offsets, .. } = &*self.state;
+                if self.state.safe_end() < self.state.store.written().0 {
+                    // The rest may be cut by another master.
+                    delays.fall_back();
+                    transactions.progress.clear();
+                }
                 transactions.progress.publish_all(offsets);
                 let counts = transactions.counts.persist();
                 for written in [delays.persist_all(), offsets.persist(), counts] {

@@ -153,6 +153,17 @@ impl BrokerState {
         })
     }
 
+    /// The end of what of the log survives a loss of power and, where the master is appointed, a change
+    /// of the master.
+    pub fn safe_end(&self) -> i64 {
+        let durable = self.store.durable().0;
+        if self.store.shows_confirmed_only() {
+            durable.min(self.store.confirmed().0)
+        } else {
+            durable
+        }
+    }
+
     /// Whether the broker has begun to stop.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)

@@ -82,11 +82,12 @@ fn run(state: &BrokerState, stopped: &Receiver<()>) {
                 }
             }
         }
+        let (written, safe) = (state.store.written().0, state.safe_end());
+        state.delays.settle(written, safe);
         let interval_ms = state.config.load().flush_delay_offset_interval;
         if last_write.elapsed() >= Duration::from_millis(u64::try_from(interval_ms).unwrap_or(0)) {
             last_write = Instant::now();
-            let written = state.store.written().0;
-            if let Err(error) = state.delays.persist(written, state.store.durable().0) {
+            if let Err(error) = state.delays.persist(written, safe) {
                 tracing::error!(%error, "progress of delayed messages not written, trying again");
             }
         }

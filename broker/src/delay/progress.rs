@@ -1,7 +1,9 @@
 //! How far each delay level has been delivered: `config/delayOffset.json`.
 //!
 //! What is on disk never runs ahead of the log: an offset is written once the messages delivered in
-//! front of it survive a loss of power. So a crash repeats deliveries and never skips one.
+//! front of it are safe: they survive a loss of power and, where the master is appointed, a change of
+//! the master. So a crash repeats deliveries and never skips one, nor does a broker that steps down, or
+//! a slave that copied the progress.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,8 +43,10 @@ pub struct DelayProgress {
 #[derive(Debug, Default)]
 struct State {
     current: Offsets,
-    /// What waits for the log in front of the physical offset to be durable.
+    /// What waits for the log in front of the physical offset to be safe.
     waiting: Option<(i64, Offsets)>,
+    /// What is delivered for good.
+    settled: Offsets,
     written: DelayOffsetTable,
 }
 
@@ -54,7 +58,8 @@ impl DelayProgress {
     pub fn load(config_dir: &Path) -> Result<DelayProgress, MetadataError> {
         let path = config_dir.join(FILE);
         let written: DelayOffsetTable = persist::load(&path)?.unwrap_or_default();
-        let state = State { current: written.offset_table.clone(), waiting: None, written };
+        let settled = written.offset_table.clone();
+        let state = State { current: settled.clone(), waiting: None, settled, written };
         Ok(DelayProgress { path, state: Mutex::new(state), writer: Mutex::default() })
     }
 
@@ -82,22 +87,43 @@ impl DelayProgress {
         }
     }
 
-    /// Writes what is durable by now. `written` is the end of the log, read before this call,
-    /// `durable` the end of what survives a loss of power.
+    /// The table of what is delivered for good, for who takes it over without the end of the log.
+    pub fn settled_table(&self) -> DelayOffsetTable {
+        let state = self.state.lock();
+        DelayOffsetTable {
+            data_version: state.written.data_version,
+            offset_table: state.settled.clone(),
+        }
+    }
+
+    /// Notes what is delivered for good by now. `written` is the end of the log, read before this call,
+    /// `safe` the end of what no loss of power and no other master takes away.
+    pub fn settle(&self, written: i64, safe: i64) {
+        let mut state = self.state.lock();
+        if let Some((_, offsets)) = state.waiting.take_if(|(end, _)| *end <= safe) {
+            state.settled = offsets;
+        }
+        if state.waiting.is_none() && state.current != state.settled {
+            state.waiting = Some((written, state.current.clone()));
+        }
+    }
+
+    /// Goes back to what is delivered for good: the end of the log may be cut.
+    pub fn fall_back(&self) {
+        let mut state = self.state.lock();
+        state.current = state.settled.clone();
+        state.waiting = None;
+    }
+
+    /// Settles, and writes what is settled; see [`DelayProgress::settle`].
     ///
     /// # Errors
     /// When the file cannot be written; the old one is still there then.
-    pub fn persist(&self, written: i64, durable: i64) -> Result<(), MetadataError> {
+    pub fn persist(&self, written: i64, safe: i64) -> Result<(), MetadataError> {
         let _writer = self.writer.lock();
-        let due = {
-            let mut state = self.state.lock();
-            let due = state.waiting.take_if(|(end, _)| *end <= durable).map(|(_, offsets)| offsets);
-            if state.waiting.is_none() {
-                state.waiting = Some((written, state.current.clone()));
-            }
-            due
-        };
-        due.map_or(Ok(()), |offsets| self.write(offsets))
+        self.settle(written, safe);
+        let settled = self.state.lock().settled.clone();
+        self.write(settled)
     }
 
     /// Writes everything; after the log was flushed.
@@ -116,7 +142,12 @@ impl DelayProgress {
     /// When the file cannot be written; the old one is still there then.
     pub fn follow(&self, master: &DelayOffsetTable) -> Result<(), MetadataError> {
         let _writer = self.writer.lock();
-        self.state.lock().current.clone_from(&master.offset_table);
+        {
+            let mut state = self.state.lock();
+            state.current.clone_from(&master.offset_table);
+            state.settled.clone_from(&master.offset_table);
+            state.waiting = None;
+        }
         self.write(master.offset_table.clone())
     }
 
@@ -158,6 +189,27 @@ mod tests {
         progress.set(4, 1);
         progress.persist_all().unwrap();
         assert_eq!(on_disk(directory.path()), Offsets::from([(3, 20), (4, 1)]));
+    }
+
+    #[test]
+    fn what_may_be_cut_is_neither_handed_on_nor_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let progress = DelayProgress::load(directory.path()).unwrap();
+        let settled = || progress.settled_table().offset_table;
+        progress.set(3, 10);
+        progress.settle(1000, 900);
+        progress.set(3, 11);
+        progress.settle(2000, 999);
+        assert!(settled().is_empty());
+        progress.settle(2000, 1000);
+        assert_eq!(settled(), Offsets::from([(3, 10)]));
+        assert_eq!(progress.table().offset_table, Offsets::from([(3, 11)]));
+        progress.persist(2000, 1000).unwrap();
+        assert_eq!(on_disk(directory.path()), Offsets::from([(3, 10)]));
+        progress.fall_back();
+        assert_eq!(progress.get(3), Some(10), "it is delivered again");
+        progress.settle(3000, 3000);
+        assert_eq!(settled(), Offsets::from([(3, 10)]));
     }
 
     #[test]

@@ -150,7 +150,12 @@ pub fn get_all_delay_offset(
     _conn: &Arc<Connection>,
     _frame: &Frame<'_>,
 ) -> Response {
-    Response::ok().with_json(&state.delays.table())
+    // A slave that becomes master has what is confirmed, and not always the rest.
+    let table = match state.store.shows_confirmed_only() {
+        true => state.delays.settled_table(),
+        false => state.delays.table(),
+    };
+    Response::ok().with_json(&table)
 }
 
 /// CLONE_GROUP_OFFSET: lets one group go on where another stands, in a topic or in all of them.

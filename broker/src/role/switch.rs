@@ -68,6 +68,10 @@ impl BrokerState {
         let was_master = self.role.is_master();
         self.step_down(why);
         running.end_master();
+        if was_master {
+            // What was delivered behind the confirmed offset may go.
+            self.delays.fall_back();
+        }
         if !running.is_ended() {
             self.services.allow_metadata(true);
             running.start_slave(self);

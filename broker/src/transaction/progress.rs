@@ -1,8 +1,9 @@
 //! How far the half topic and the op topic are done: the consumer offsets of the group
 //! CID_RMQ_SYS_TRANS, in `consumerOffset.json`, where a Java broker keeps them too.
 //!
-//! They are set once the log that they rest on survives a loss of power. Otherwise a half message could
-//! count as settled whose copy, or whose decision, was lost.
+//! They are set once the log that they rest on survives a loss of power and, where the master is
+//! appointed, a change of the master. Otherwise a half message could count as settled whose copy, or
+//! whose decision, was lost.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -27,7 +28,7 @@ pub struct Progress {
 struct Inner {
     /// What is done by now.
     current: Option<Offsets>,
-    /// What waits for the log in front of the physical offset to be durable.
+    /// What waits for the log in front of the physical offset to be safe.
     waiting: Option<(i64, Offsets)>,
     /// What was last set.
     published: Option<Offsets>,
@@ -62,13 +63,13 @@ impl Progress {
         self.inner.lock().current = Some(done);
     }
 
-    /// Sets what is durable by now. `written` is the end of the log, read before this call, `durable`
-    /// the end of what survives a loss of power.
-    pub fn publish(&self, offsets: &ConsumerOffsets, written: i64, durable: i64) {
+    /// Sets what is safe by now. `written` is the end of the log, read before this call, `safe` the end
+    /// of what no loss of power and no other master takes away.
+    pub fn publish(&self, offsets: &ConsumerOffsets, written: i64, safe: i64) {
         // What waits in a write buffer is behind the end of the log.
         let rests_on = written.max(self.appended.load(Ordering::Acquire));
         let mut inner = self.inner.lock();
-        if let Some((_, done)) = inner.waiting.take_if(|(end, _)| *end <= durable) {
+        if let Some((_, done)) = inner.waiting.take_if(|(end, _)| *end <= safe) {
             inner.publish(offsets, done);
         }
         if let Some(current) = inner.current

@@ -74,7 +74,7 @@ fn run(state: &BrokerState) {
             last_round = Instant::now();
         }
         let written = state.store.written().0;
-        transactions.progress.publish(&state.offsets, written, state.store.durable().0);
+        transactions.progress.publish(&state.offsets, written, state.safe_end());
         if last_counts.elapsed() >= millis(config.transaction_metric_flush_interval) {
             last_counts = Instant::now();
             if let Err(error) = transactions.counts.persist() {
