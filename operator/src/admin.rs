@@ -9,15 +9,23 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use rocketmq_client::{Admin, ClientError};
 use rocketmq_protocol::body::group::SubscriptionGroupConfig;
+use rocketmq_protocol::body::replication::EpochEntryCache;
 use rocketmq_protocol::body::topic::TopicConfig;
-use rocketmq_protocol::code::ResponseCode;
+use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::subscription::MessageModel;
+use rocketmq_remoting::Request;
+use rocketmq_replication::{Epoch, Report};
 
 use crate::metrics::Metrics;
 use crate::rocketmq::{
     AdminError, Answer, BrokerAdmin, GroupSettings, Progress, QueueOffsets, TopicSettings,
 };
 
+/// How long a broker may take to say what it has. A master is awaited meanwhile, so silence must not
+/// take as long as other requests may.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Field of the answer that says which process answers; ours.
+const INCARNATION: &str = "incarnation";
 /// Id of a group's master in a route.
 const MASTER_ID: i64 = 0;
 /// How long a broker's table of consumer groups is used again. It can only be read whole, and many
@@ -29,6 +37,8 @@ type GroupTable = Arc<BTreeMap<String, SubscriptionGroupConfig>>;
 /// Administrative calls over the client's connections, which all passes share.
 pub struct ClientAdmin {
     admin: Admin,
+    /// The same connections, for answers that are wanted soon.
+    quick: Admin,
     metrics: Metrics,
     group_tables: Mutex<HashMap<String, (Instant, GroupTable)>>,
 }
@@ -41,7 +51,8 @@ impl ClientAdmin {
     /// formed. It is never asked, since every call below names its peer.
     pub fn new(timeout: Duration, metrics: Metrics) -> Result<Self, ClientError> {
         let admin = Admin::new(["localhost:9876"])?.with_timeout(timeout);
-        Ok(Self { admin, metrics, group_tables: Mutex::default() })
+        let quick = admin.clone().with_timeout(timeout.min(REPORT_TIMEOUT));
+        Ok(Self { admin, quick, metrics, group_tables: Mutex::default() })
     }
 
     async fn ask<T>(
@@ -120,6 +131,27 @@ impl BrokerAdmin for ClientAdmin {
                     Some((name, broker.broker_addrs.remove(&MASTER_ID)?))
                 })
                 .collect())
+        }
+        .boxed()
+    }
+
+    fn replica<'a>(&'a self, broker: &'a str) -> Answer<'a, Report> {
+        async move {
+            let request = Request::new(RequestCode::GET_BROKER_EPOCH_CACHE);
+            let call = async {
+                let answer = self.quick.call(broker, request).await?.into_ok()?;
+                let incarnation = answer.ext.iter().find(|(key, _)| key == INCARNATION);
+                let incarnation = incarnation.map(|(_, value)| value.clone()).unwrap_or_default();
+                Ok((incarnation, answer.json::<EpochEntryCache>()?))
+            };
+            let (incarnation, cache) = self.ask("epoch_cache", broker, call).await?;
+            Ok(Report {
+                incarnation,
+                last_epoch: Epoch(
+                    cache.epoch_list.iter().map(|entry| entry.epoch).max().unwrap_or(0),
+                ),
+                log_end: cache.max_offset,
+            })
         }
         .boxed()
     }
@@ -276,6 +308,10 @@ impl BrokerAdmin for ClientAdmin {
             Ok(members.is_some_and(|members| !members.connection_set.is_empty()))
         }
         .boxed()
+    }
+
+    fn forget<'a>(&'a self, broker: &'a str) {
+        self.forget_group_table(broker);
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -118,6 +118,38 @@ impl Objects {
         Ok((after, true))
     }
 
+    /// Makes an object that is not there.
+    ///
+    /// # Errors
+    /// Fails when the API server does, and with a conflict when it is there.
+    pub async fn create<K: Child>(&self, object: &K) -> Result<K, Error> {
+        let params = PostParams { field_manager: manager(), ..PostParams::default() };
+        let (kind, name) = (K::kind(&()), object.name_any());
+        let made = self
+            .api::<K>()
+            .create(&params, object)
+            .await
+            .map_err(Error::kubernetes(format!("create {kind} {name}")))?;
+        self.metrics.wrote(&kind);
+        Ok(made)
+    }
+
+    /// Puts `object` in the place of the one that it was read from.
+    ///
+    /// # Errors
+    /// Fails when the API server does, and with a conflict when it has changed since it was read.
+    pub async fn replace<K: Child>(&self, object: &K) -> Result<K, Error> {
+        let params = PostParams { field_manager: manager(), ..PostParams::default() };
+        let (kind, name) = (K::kind(&()), object.name_any());
+        let replaced = self
+            .api::<K>()
+            .replace(&name, &params, object)
+            .await
+            .map_err(Error::kubernetes(format!("replace {kind} {name}")))?;
+        self.metrics.wrote(&kind);
+        Ok(replaced)
+    }
+
     /// Sets the status of a custom resource; fields left out are removed.
     ///
     /// # Errors
@@ -147,8 +179,7 @@ impl Objects {
     /// # Errors
     /// Fails when the API server does.
     pub async fn merge<K: Child>(&self, name: &str, patch: &Value) -> Result<(), Error> {
-        let params =
-            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: manager(), ..PatchParams::default() };
         self.api::<K>()
             .patch(name, &params, &Patch::Merge(patch))
             .await
@@ -180,6 +211,10 @@ impl Objects {
         }
         Ok(())
     }
+}
+
+fn manager() -> Option<String> {
+    Some(FIELD_MANAGER.to_owned())
 }
 
 /// Why `live` may not be touched yet: it is going away, or belongs to another owner of this name.

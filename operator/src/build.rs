@@ -1,6 +1,7 @@
 //! From a cluster's spec to its children: pure, so that golden files can show every byte.
 //! Owns what the children look like; when they are applied is decided in `cluster`.
 
+pub mod access;
 pub mod config;
 pub mod image;
 pub mod names;
@@ -28,7 +29,7 @@ pub struct Defaults {
 }
 
 /// What a build depends on besides the spec.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Scale {
     /// Name servers that brokers are told of.
     pub name_servers_listed: i32,
@@ -36,6 +37,18 @@ pub struct Scale {
     pub name_server_pods: i32,
     /// Broker groups; more than asked for when fewer were asked for than exist.
     pub groups: i32,
+    /// Groups whose master is appointed, by number: those that have, or once had, slaves.
+    pub appointed: BTreeMap<i32, Appointed>,
+}
+
+/// A group whose master is appointed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appointed {
+    /// Its brokers; more than asked for while one that is to go is still needed.
+    pub pods: i32,
+    /// Whether the address that clients use leads to the pod that is labelled as master. Else it
+    /// leads to any of the group's pods: to the only one there was before it got slaves.
+    pub by_role: bool,
 }
 
 /// Every child of a cluster.
@@ -58,10 +71,12 @@ pub struct Tier {
     pub workload: StatefulSet,
     /// Disruption budget, where there is one.
     pub budget: Option<PodDisruptionBudget>,
+    /// What lets the pods at their group's Lease, where there is one.
+    pub access: Option<access::Access>,
 }
 
 /// Builds every child of `cluster`.
-pub fn children(cluster: &RocketMQCluster, scale: Scale, defaults: &Defaults) -> Children {
+pub fn children(cluster: &RocketMQCluster, scale: &Scale, defaults: &Defaults) -> Children {
     Children {
         name_servers: workload::name_servers(cluster, scale, defaults),
         brokers: (0..scale.groups)

@@ -3,7 +3,10 @@
 //! Each pass reads the world anew and takes the steps that are safe now; what has to wait is looked
 //! at again by the next pass. Nothing is kept in the process.
 
+mod group_status;
+pub mod members;
 pub mod observe;
+mod replication_status;
 pub mod rollout;
 pub mod status;
 pub mod trouble;
@@ -24,6 +27,8 @@ use crate::crd::RocketMQCluster;
 use crate::crd::settings::Refused;
 use crate::error::{Error, jittered};
 use crate::events::{Happening, counted};
+use crate::failover::lease;
+use crate::failover::memory::Asked;
 use observe::World;
 use rollout::{Roll, TierView};
 
@@ -45,12 +50,12 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     // The status decides on events, so it must not be an old copy.
     let Some(cluster) = objects.get::<RocketMQCluster>(&cached.name_any()).await? else {
         ctx.forget(cached);
-        ctx.metrics.remove_cluster(&namespace, &cached.name_any());
+        forget_metrics(ctx, cached);
         return Ok(Action::await_change());
     };
     if cluster.metadata.deletion_timestamp.is_some() {
         // Children go with their owner; volumes stay or go as the StatefulSet says.
-        ctx.metrics.remove_cluster(&namespace, &cluster.name_any());
+        forget_metrics(ctx, &cluster);
         return Ok(Action::await_change());
     }
 
@@ -60,7 +65,7 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
         broker_image: ctx.settings.broker_image.clone(),
         name_server_image: ctx.settings.namesrv_image.clone(),
     };
-    let desired = build::children(&cluster, scale, &defaults);
+    let desired = build::children(&cluster, &scale, &defaults);
 
     let mut groups_created = Vec::new();
     // A tier whose configuration would not start stays as it is: finding that out by a pod would
@@ -76,9 +81,12 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
         prune(&objects, &cluster, &desired, &world).await?;
     }
 
-    let registrations = observe::registrations(ctx, &cluster, &world).await;
-    let views = tier_views(&desired, &world);
-    let registered = status::all_registered(&cluster, &world, &registrations, scale);
+    let (registrations, reports) = futures::join!(
+        observe::registrations(ctx, &cluster, &world),
+        observe::reports(ctx, &world),
+    );
+    let views = tier_views(ctx, &cluster, &desired, &world);
+    let registered = status::all_registered(&cluster, &views, &registrations);
     let roll = rollout::plan(&views, registered, ctx.now());
     let troubles: Vec<_> =
         world.pods.values().filter_map(|pod| trouble::of(pod, ctx.now())).collect();
@@ -91,7 +99,9 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
             roll: &roll,
             refused: &refused,
             troubles: &troubles,
-            scale,
+            reports: &reports,
+            promotions: &promotions(ctx, &cluster, &scale),
+            scale: &scale,
             version: build::image::version(&build::image::broker(&cluster.spec, &defaults)),
         },
         ctx.now(),
@@ -103,11 +113,27 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     }
     let ready = is_true(&status.conditions, "Ready");
     ctx.metrics.set_cluster_ready(&namespace, &cluster.name_any(), ready);
+    for group in &status.groups {
+        ctx.metrics.set_group_writable(&namespace, &group.name, group.writable);
+        if let Some(epoch) = group.master_epoch {
+            ctx.metrics.set_group_epoch(&namespace, &group.name, epoch);
+        }
+    }
 
-    if !cluster.spec.paused
-        && let Roll::Replace { pod, reason } = &roll
-    {
-        replace(ctx, &objects, &cluster, pod, *reason).await?;
+    if !cluster.spec.paused {
+        match &roll {
+            Roll::Replace { pod, reason } => {
+                replace(ctx, &objects, &cluster, pod, *reason).await?;
+            }
+            Roll::Switchover { group, to, purpose } => {
+                if let Some(to) = names::replica_of(group, to) {
+                    let asked = Asked { to, reason: (*purpose).to_owned() };
+                    ctx.groups.of(&namespace, group).lock().asked = Some(asked);
+                    ctx.pokes.group(&namespace, group);
+                }
+            }
+            Roll::Wait { .. } | Roll::Done => {}
+        }
     }
     // What is refused stays so until the spec changes, and that is an event.
     let waits_for_people = cluster.spec.paused
@@ -117,6 +143,36 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     } else {
         Action::requeue(jittered(SETTLING))
     })
+}
+
+/// Metrics of a cluster that is gone.
+fn forget_metrics(ctx: &Context, cluster: &RocketMQCluster) {
+    let (namespace, name) = (namespace_of(cluster), cluster.name_any());
+    ctx.metrics.remove_cluster(&namespace, &name);
+    let shown = cluster.status.as_ref().map_or(0, |status| status.groups.len());
+    for number in 0..i32::try_from(shown).unwrap_or(0) {
+        ctx.metrics.remove_group(&namespace, &names::broker(&name, number));
+    }
+}
+
+/// What this process saw of promotions in each group.
+fn promotions(ctx: &Context, cluster: &RocketMQCluster, scale: &Scale) -> status::Promotions {
+    let (namespace, name) = (namespace_of(cluster), cluster.name_any());
+    let mut seen = status::Promotions::default();
+    for number in scale.appointed.keys() {
+        let broker = names::broker(&name, *number);
+        let memory = ctx.groups.of(&namespace, &broker);
+        let memory = memory.lock();
+        if let Some(last) = &memory.last_failover
+            && seen.last.as_ref().is_none_or(|newest| newest.time < last.time)
+        {
+            seen.last = Some(last.clone());
+        }
+        if let Some(why) = &memory.blocked {
+            seen.blocked.insert(broker, why.clone());
+        }
+    }
+    seen
 }
 
 /// How many of each to run. Fewer groups than exist are never taken to mean removal, and name
@@ -141,7 +197,8 @@ fn scale(cluster: &RocketMQCluster, world: &World) -> Scale {
         } else {
             listed
         };
-    Scale { name_servers_listed: listed, name_server_pods, groups }
+    let appointed = members::all_appointed(cluster, world, groups);
+    Scale { name_servers_listed: listed, name_server_pods, groups, appointed }
 }
 
 /// Applies the broker groups; returns the names of those that are new.
@@ -160,6 +217,8 @@ async fn apply_brokers(
         // A broker starts with the complete list of name servers, all of them there.
         let exists = world.stateful_sets.contains_key(&tier.workload.name_any());
         if exists || name_servers_ready {
+            volumes::replace_for(objects, tier, world).await?;
+            record_new_group(objects, cluster, tier, world).await?;
             apply_tier(objects, tier, world).await?;
             if !exists {
                 created.push(tier.workload.name_any());
@@ -167,6 +226,36 @@ async fn apply_brokers(
         }
     }
     Ok(created)
+}
+
+/// Makes the record of a group that gets slaves for the first time, before they start: so far the first
+/// replica has all there is. A group that had slaves before, which its volumes or the status show, is
+/// left to `failover`: its replicas have to be asked.
+async fn record_new_group(
+    objects: &Objects,
+    cluster: &RocketMQCluster,
+    tier: &Tier,
+    world: &mut World,
+) -> Result<(), Error> {
+    let broker = tier.workload.name_any();
+    if tier.access.is_none() || world.leases.contains_key(&broker) {
+        return Ok(());
+    }
+    let status = cluster.status.as_ref();
+    let known = status.is_some_and(|status| {
+        status.groups.iter().any(|group| group.name == broker && group.master_epoch.is_some())
+    });
+    let has_slaves = world.claims.keys().any(|claim| {
+        let pod = claim.strip_prefix("data-").unwrap_or_default();
+        names::replica_of(&broker, pod).is_some_and(|id| id.0 > 1)
+    });
+    let number = names::broker_number(&cluster.name_any(), &broker);
+    if let (false, false, Some(number)) = (known, has_slaves, number) {
+        let lease = lease::first(cluster, number, &lease::record_of_new_group());
+        let made = objects.create(&lease).await?;
+        world.leases.insert(broker, made);
+    }
+    Ok(())
 }
 
 async fn apply_tier(objects: &Objects, tier: &Tier, world: &mut World) -> Result<(), Error> {
@@ -179,6 +268,11 @@ async fn apply_tier(objects: &Objects, tier: &Tier, world: &mut World) -> Result
         objects.apply(budget, world.budgets.get(&budget.name_any())).await?;
     }
     let name = tier.workload.name_any();
+    if let Some(access) = &tier.access {
+        objects.apply(&access.account, world.accounts.get(&name)).await?;
+        objects.apply(&access.role, world.roles.get(&name)).await?;
+        objects.apply(&access.binding, world.bindings.get(&name)).await?;
+    }
     let live = world.stateful_sets.get(&name);
     // Claim templates cannot change in place; `volumes` replaces the StatefulSet when its size does.
     let mut workload = tier.workload.clone();
@@ -232,19 +326,27 @@ async fn delete_own<K: Child>(
     Ok(())
 }
 
-fn tier_views<'a>(desired: &build::Children, world: &'a World) -> Vec<TierView<'a>> {
-    std::iter::once((&desired.name_servers, true))
-        .chain(desired.brokers.iter().map(|tier| (tier, false)))
-        .map(|(tier, name_servers)| {
-            let name = tier.workload.name_any();
-            TierView::new(
-                name.clone(),
-                name_servers,
-                &tier.workload,
-                &world.stateful_sets,
-                &world.pods,
-            )
-        })
+fn tier_views<'a>(
+    ctx: &Context,
+    cluster: &RocketMQCluster,
+    desired: &build::Children,
+    world: &'a World,
+) -> Vec<TierView<'a>> {
+    let namespace = namespace_of(cluster);
+    let now = ctx.monotonic();
+    let view = |tier: &Tier, number: Option<i32>| {
+        let name = tier.workload.name_any();
+        let members = number.and_then(|number| {
+            let may_ask = ctx.groups.of(&namespace, &name).lock().may_ask(now);
+            members::Members::of(cluster, world, number, may_ask)
+        });
+        let sets = &world.stateful_sets;
+        TierView::new(name, number.is_none(), &tier.workload, sets, &world.pods)
+            .with_members(members)
+    };
+    let brokers = (0..).zip(&desired.brokers);
+    std::iter::once(view(&desired.name_servers, None))
+        .chain(brokers.map(|(number, tier)| view(tier, Some(number))))
         .collect()
 }
 

@@ -76,6 +76,22 @@ reasons! {
     PodNotStarted,
     /// No node takes a pod.
     PodUnschedulable,
+    /// A group has fewer copies than it takes to take messages in.
+    TooFewInSync,
+    /// A group has fewer copies than it should have.
+    ReplicasNotInSync,
+    /// No master can be appointed.
+    FailoverBlocked,
+    /// A master is appointed in place of one that was lost.
+    FailingOver,
+    /// A master hands over.
+    SwitchingOver,
+    /// Groups have one broker: what is on a volume that is lost is lost.
+    SingleReplica,
+    /// As many copies are required as there are: sends fail while any broker is away.
+    NoSpareReplica,
+    /// Brokers are fenced by an administrator.
+    FencedByAdministrator,
     /// Volumes are being enlarged.
     VolumesResizing,
     /// Some pods run an older configuration or image.

@@ -6,17 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
+use rocketmq_replication::Millis;
 use tracing::Instrument as _;
 
 use crate::apply::Objects;
 use crate::crd::{ConsumerGroup, RocketMQCluster, Topic};
 use crate::error::{Error, jittered};
 use crate::events::Events;
+use crate::failover::memory::Groups;
 use crate::metrics::Metrics;
+use crate::pokes::Pokes;
 use crate::rocketmq::BrokerAdmin;
 use crate::settings::Settings;
 
@@ -38,7 +43,29 @@ pub struct Context {
     pub topics: Store<Topic>,
     /// Consumer groups as last seen.
     pub consumer_groups: Store<ConsumerGroup>,
+    /// Leases of broker groups as last seen.
+    pub leases: Store<Lease>,
+    /// Pods as last seen.
+    pub pods: Store<Pod>,
+    /// What this process remembers of broker groups.
+    pub groups: Arc<Groups>,
+    /// Wakes passes of other kinds.
+    pub pokes: Pokes,
     failures: Mutex<HashMap<String, u32>>,
+}
+
+/// Caches that watches fill.
+pub struct Stores {
+    /// Clusters.
+    pub clusters: Store<RocketMQCluster>,
+    /// Topics.
+    pub topics: Store<Topic>,
+    /// Consumer groups.
+    pub consumer_groups: Store<ConsumerGroup>,
+    /// Leases of broker groups.
+    pub leases: Store<Lease>,
+    /// Pods.
+    pub pods: Store<Pod>,
 }
 
 impl Context {
@@ -48,9 +75,9 @@ impl Context {
         admin: Arc<dyn BrokerAdmin>,
         metrics: Metrics,
         settings: Settings,
-        clusters: Store<RocketMQCluster>,
-        topics: Store<Topic>,
-        consumer_groups: Store<ConsumerGroup>,
+        stores: Stores,
+        groups: Arc<Groups>,
+        pokes: Pokes,
     ) -> Self {
         let events = Events::new(client.clone(), &settings.identity, metrics.clone());
         Self {
@@ -59,9 +86,13 @@ impl Context {
             events,
             metrics,
             settings,
-            clusters,
-            topics,
-            consumer_groups,
+            clusters: stores.clusters,
+            topics: stores.topics,
+            consumer_groups: stores.consumer_groups,
+            leases: stores.leases,
+            pods: stores.pods,
+            groups,
+            pokes,
             failures: Mutex::default(),
         }
     }
@@ -81,6 +112,37 @@ impl Context {
         self.clusters.wait_until_ready().await.map_err(stopping)?;
         self.topics.wait_until_ready().await.map_err(stopping)?;
         self.consumer_groups.wait_until_ready().await.map_err(stopping)
+    }
+
+    /// The same for passes over broker groups.
+    ///
+    /// # Errors
+    /// Fails when a watch has ended, that is while the process stops.
+    pub async fn group_caches_filled(&self) -> Result<(), Error> {
+        let stopping = |_| Error::NotYet("the caches are being closed".to_owned());
+        self.clusters.wait_until_ready().await.map_err(stopping)?;
+        self.leases.wait_until_ready().await.map_err(stopping)?;
+        self.pods.wait_until_ready().await.map_err(stopping)
+    }
+
+    /// Time of the clock by which broker groups are watched.
+    pub fn monotonic(&self) -> Millis {
+        self.groups.now()
+    }
+
+    /// Has every Topic and ConsumerGroup of a cluster looked at again now.
+    pub fn reassert(&self, cluster: &RocketMQCluster) {
+        let (name, namespace) = (cluster.name_any(), cluster.namespace());
+        for topic in self.topics.state() {
+            if topic.spec.cluster_ref.name == name && topic.namespace() == namespace {
+                self.pokes.topic(&topic);
+            }
+        }
+        for group in self.consumer_groups.state() {
+            if group.spec.cluster_ref.name == name && group.namespace() == namespace {
+                self.pokes.consumer_group(&group);
+            }
+        }
     }
 
     /// A cluster by name, as last seen.
@@ -122,13 +184,23 @@ impl Context {
 
     /// When a failed pass is tried again.
     pub fn after_error<K: Resource<DynamicType = ()>>(&self, object: &K, error: &Error) -> Action {
+        self.after_error_within(object, error, Duration::MAX)
+    }
+
+    /// The same, after `longest` at most.
+    pub fn after_error_within<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        error: &Error,
+        longest: Duration,
+    ) -> Action {
         let failures = {
             let mut failures = self.failures.lock();
             let count = failures.entry(key(object)).or_insert(0);
             *count = count.saturating_add(1);
             *count - 1
         };
-        let wait = jittered(error.retry_after(failures));
+        let wait = jittered(error.retry_after(failures).min(longest));
         let (kind, name) = (K::kind(&()), object.name_any());
         let namespace = object.namespace().unwrap_or_default();
         match error {

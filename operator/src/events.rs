@@ -63,6 +63,22 @@ happenings! {
     NameServerRestarted => Normal,
     /// A broker's pod is replaced.
     BrokerRestarted => Normal,
+    /// A master was lost, and another is appointed.
+    FailoverStarted => Warning,
+    /// The replica that was appointed is at work.
+    FailoverCompleted => Normal,
+    /// A master was lost, and none can be appointed.
+    FailoverBlocked => Warning,
+    /// A replica is appointed that may lack acknowledged messages.
+    UncleanElection => Warning,
+    /// A master is asked to hand over.
+    SwitchoverStarted => Normal,
+    /// A master has handed over.
+    SwitchoverCompleted => Normal,
+    /// A master has not handed over, and goes on.
+    SwitchoverAborted => Warning,
+    /// A master was fenced by an administrator.
+    MasterFenced => Warning,
     /// Fewer groups are asked for than exist.
     ScaleInBlocked => Warning,
     /// Volumes are enlarged.

@@ -24,6 +24,11 @@ pub struct Metrics {
     drift_corrections: Family<Labels, Counter>,
     admin_errors: Family<Labels, Counter>,
     admin_seconds: Family<Labels, Counter<f64, AtomicU64>>,
+    group_writable: Family<Labels, Gauge>,
+    group_epoch: Family<Labels, Gauge>,
+    failovers: Family<Labels, Counter>,
+    failover_phases: Family<Labels, Histogram>,
+    switchovers: Family<Labels, Counter>,
 }
 
 impl Default for Metrics {
@@ -37,6 +42,12 @@ impl Default for Metrics {
         let drift_corrections = Family::default();
         let admin_errors = Family::default();
         let admin_seconds = Family::default();
+        let group_writable = Family::default();
+        let group_epoch = Family::default();
+        let failovers = Family::default();
+        let failover_phases: Family<Labels, Histogram> =
+            Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.1, 2.0, 10)));
+        let switchovers = Family::default();
 
         let mut registry = Registry::with_prefix("rocketmq_operator");
         registry.register("reconcile", "Passes by kind and result", reconciles.clone());
@@ -63,6 +74,27 @@ impl Default for Metrics {
             "Time spent in requests to brokers and name servers, by operation",
             admin_seconds.clone(),
         );
+        registry.register(
+            "group_writable",
+            "1 while every ready name server knows the group's master",
+            group_writable.clone(),
+        );
+        registry.register("group_epoch", "Epoch of the group's master", group_epoch.clone());
+        registry.register(
+            "failover",
+            "Promotions for want of a master, by reason and result",
+            failovers.clone(),
+        );
+        registry.register(
+            "failover_phase_seconds",
+            "Duration of the phases of a promotion",
+            failover_phases.clone(),
+        );
+        registry.register(
+            "switchover",
+            "Planned changes of a master, by result",
+            switchovers.clone(),
+        );
         Self {
             registry: Arc::new(registry),
             reconciles,
@@ -73,6 +105,11 @@ impl Default for Metrics {
             drift_corrections,
             admin_errors,
             admin_seconds,
+            group_writable,
+            group_epoch,
+            failovers,
+            failover_phases,
+            switchovers,
         }
     }
 }
@@ -98,6 +135,38 @@ impl Metrics {
     /// Forgets a cluster that is gone.
     pub fn remove_cluster(&self, namespace: &str, name: &str) {
         self.cluster_ready.remove(&cluster_labels(namespace, name));
+    }
+
+    /// Notes whether every ready name server knows a group's master.
+    pub fn set_group_writable(&self, namespace: &str, group: &str, writable: bool) {
+        self.group_writable.get_or_create(&group_labels(namespace, group)).set(writable.into());
+    }
+
+    /// Notes the epoch of a group's master.
+    pub fn set_group_epoch(&self, namespace: &str, group: &str, epoch: i32) {
+        self.group_epoch.get_or_create(&group_labels(namespace, group)).set(epoch.into());
+    }
+
+    /// Forgets a group that is gone.
+    pub fn remove_group(&self, namespace: &str, group: &str) {
+        self.group_writable.remove(&group_labels(namespace, group));
+        self.group_epoch.remove(&group_labels(namespace, group));
+    }
+
+    /// Counts a promotion, or one that cannot be made.
+    pub fn failed_over(&self, reason: &str, result: &str) {
+        let labels = vec![("reason", reason.to_owned()), ("result", result.to_owned())];
+        self.failovers.get_or_create(&labels).inc();
+    }
+
+    /// Notes how long a phase of a promotion took.
+    pub fn failover_phase(&self, phase: &str, seconds: f64) {
+        self.failover_phases.get_or_create(&vec![("phase", phase.to_owned())]).observe(seconds);
+    }
+
+    /// Counts a planned change of a master, or one that was aborted.
+    pub fn switched_over(&self, result: &str) {
+        self.switchovers.get_or_create(&vec![("result", result.to_owned())]).inc();
     }
 
     /// Counts a write to the API server.
@@ -142,6 +211,10 @@ fn cluster_labels(namespace: &str, name: &str) -> Labels {
     vec![("namespace", namespace.to_owned()), ("cluster", name.to_owned())]
 }
 
+fn group_labels(namespace: &str, group: &str) -> Labels {
+    vec![("namespace", namespace.to_owned()), ("group", group.to_owned())]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,12 +225,18 @@ mod tests {
         metrics.reconciled("Topic", "ok", 0.01);
         metrics.set_leader(true);
         metrics.wrote("StatefulSet");
+        metrics.set_group_epoch("ns", "demo-broker-0", 3);
+        metrics.failed_over("LeaseExpired", "completed");
+        metrics.switched_over("aborted");
         let text = metrics.text().expect("text");
         for name in [
             "rocketmq_operator_reconcile_total{kind=\"Topic\",result=\"ok\"} 1",
             "rocketmq_operator_leader 1",
             "rocketmq_operator_api_writes_total{kind=\"StatefulSet\"} 1",
             "rocketmq_operator_reconcile_duration_seconds_count",
+            "rocketmq_operator_group_epoch{namespace=\"ns\",group=\"demo-broker-0\"} 3",
+            "rocketmq_operator_failover_total{reason=\"LeaseExpired\",result=\"completed\"} 1",
+            "rocketmq_operator_switchover_total{result=\"aborted\"} 1",
         ] {
             assert!(text.contains(name), "{name} is not in\n{text}");
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
+use rocketmq_replication::Report;
 use thiserror::Error;
 
 /// A broker or name server refused a request or did not answer in time.
@@ -87,6 +88,9 @@ pub trait BrokerAdmin: Send + Sync + 'static {
         cluster: &'a str,
     ) -> Answer<'a, BTreeMap<String, String>>;
 
+    /// What a broker of a group with slaves has.
+    fn replica<'a>(&'a self, broker: &'a str) -> Answer<'a, Report>;
+
     /// One topic on a broker.
     fn topic<'a>(&'a self, broker: &'a str, topic: &'a str) -> Answer<'a, Option<TopicSettings>>;
 
@@ -136,4 +140,7 @@ pub trait BrokerAdmin: Send + Sync + 'static {
 
     /// Whether members of a consumer group are connected to a broker.
     fn has_members<'a>(&'a self, broker: &'a str, group: &'a str) -> Answer<'a, bool>;
+
+    /// Another broker answers at this address from now on: what was remembered of it is void.
+    fn forget<'a>(&'a self, broker: &'a str);
 }

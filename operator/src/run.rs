@@ -8,28 +8,34 @@ use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ListParams};
 use kube::runtime::controller::{Config, Controller};
-use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::Child;
 use crate::build::names;
-use crate::context::Context;
+use crate::context::{Context, Stores};
 use crate::crd::{ConsumerGroup, GROUP, RocketMQCluster, Topic, VERSION};
 use crate::http::{self, Shown};
 use crate::lease::{Candidate, End};
 use crate::metrics::Metrics;
+use crate::pokes::pokes;
 use crate::rocketmq::BrokerAdmin;
 use crate::settings::Settings;
-use crate::{cluster, consumer_group, topic};
+use crate::{cluster, consumer_group, failover, topic};
 
 /// Events that come within this time make one pass.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Longest pause after a failed look at a broker group, which may be without a master.
+const GROUP_RETRY: Duration = Duration::from_secs(2);
+/// Broker groups that are looked at at a time, per namespace.
+const GROUPS_AT_A_TIME: u16 = 256;
 /// Pause between two looks for the definitions.
 const DEFINITIONS_RETRY: Duration = Duration::from_secs(2);
 
@@ -195,14 +201,31 @@ async fn scope_controllers(
     let topics = Controller::new(api::<Topic>(&client, scope), all());
     let groups = Controller::new(api::<ConsumerGroup>(&client, scope), all());
     let (topic_store, group_store) = (topics.store(), groups.store());
+    let (leases, leases_written) = reflector::store();
+    let (pods, pods_written) = reflector::store();
+    let leases_seen = watcher(api::<Lease>(&client, scope), ours())
+        .default_backoff()
+        .reflect(leases_written)
+        .touched_objects();
+    let pods_seen = watcher(api::<Pod>(&client, scope), ours())
+        .default_backoff()
+        .reflect(pods_written)
+        .touched_objects();
+    let (pokes, poked) = pokes();
     let ctx = Arc::new(Context::new(
         client.clone(),
         admin,
         metrics,
         settings.clone(),
-        clusters.store(),
-        topics.store(),
-        groups.store(),
+        Stores {
+            clusters: clusters.store(),
+            topics: topics.store(),
+            consumer_groups: groups.store(),
+            leases,
+            pods,
+        },
+        Arc::default(),
+        pokes,
     ));
 
     let clusters = clusters
@@ -217,10 +240,28 @@ async fn scope_controllers(
             ours(),
             |claim: PersistentVolumeClaim| cluster_of(&claim),
         )
+        .reconcile_on(poked.clusters)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(cluster::reconcile, |o, error, ctx| ctx.after_error(&*o, error), Arc::clone(&ctx));
+    // A lost master is no time to gather events, and a group that is asked for it must not wait for
+    // others whose brokers do not answer.
+    let brokers = Controller::new(api::<StatefulSet>(&client, scope), ours())
+        .with_config(Config::default().concurrency(GROUPS_AT_A_TIME))
+        .watches_stream(leases_seen, |lease: Lease| group_of(&lease))
+        .watches_stream(pods_seen, |pod: Pod| group_of(&pod))
+        .watches(api::<RocketMQCluster>(&client, scope), all(), |cluster: RocketMQCluster| {
+            groups_of(&cluster)
+        })
+        .reconcile_on(poked.groups)
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(
+            failover::reconcile,
+            |o, error, ctx| ctx.after_error_within(&*o, error, GROUP_RETRY),
+            Arc::clone(&ctx),
+        );
     let topics = topics
         .with_config(config())
+        .reconcile_on(poked.topics)
         .watches(api::<RocketMQCluster>(&client, scope), all(), move |cluster: RocketMQCluster| {
             let (name, namespace) = (cluster.name_any(), cluster.namespace());
             topic_store
@@ -234,6 +275,7 @@ async fn scope_controllers(
         .run(topic::reconcile, |o, error, ctx| ctx.after_error(&*o, error), Arc::clone(&ctx));
     let groups = groups
         .with_config(config())
+        .reconcile_on(poked.consumer_groups)
         .watches(api::<RocketMQCluster>(&client, scope), all(), move |cluster: RocketMQCluster| {
             let (name, namespace) = (cluster.name_any(), cluster.namespace());
             group_store
@@ -246,8 +288,12 @@ async fn scope_controllers(
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(consumer_group::reconcile, |o, error, ctx| ctx.after_error(&*o, error), ctx);
 
-    let running: [BoxFuture<'_, ()>; 3] =
-        [drive(clusters).boxed(), drive(topics).boxed(), drive(groups).boxed()];
+    let running: [BoxFuture<'_, ()>; 4] = [
+        drive(clusters).boxed(),
+        drive(brokers).boxed(),
+        drive(topics).boxed(),
+        drive(groups).boxed(),
+    ];
     join_all(running).await;
 }
 
@@ -267,6 +313,22 @@ async fn drive<T, E, W>(
             }
         })
         .await;
+}
+
+/// The broker group named by an object's label.
+fn group_of<K: Child>(object: &K) -> Option<ObjectRef<StatefulSet>> {
+    let name = object.labels().get(names::GROUP_LABEL)?;
+    Some(ObjectRef::new(name).within(&object.namespace()?))
+}
+
+/// Every broker group of a cluster.
+fn groups_of(cluster: &RocketMQCluster) -> Vec<ObjectRef<StatefulSet>> {
+    let namespace = cluster.namespace().unwrap_or_default();
+    (0..cluster.spec.brokers.groups)
+        .map(|number| {
+            ObjectRef::new(&names::broker(&cluster.name_any(), number)).within(&namespace)
+        })
+        .collect()
 }
 
 /// The cluster named by an object's label; pods and claims are owned by the StatefulSet.

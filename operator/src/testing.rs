@@ -3,6 +3,7 @@
 
 mod api_server;
 mod brokers;
+mod replicas;
 
 use std::sync::Arc;
 
@@ -12,11 +13,13 @@ use serde_json::{Value, json};
 
 pub(crate) use api_server::ApiServer;
 pub(crate) use brokers::{Brokers, address};
+pub(crate) use replicas::{Replicas, labelled_master};
 
 use crate::apply::Child;
-use crate::context::Context;
-use crate::crd::{ConsumerGroup, RocketMQCluster, Topic};
+use crate::context::{Context, Stores};
+use crate::failover::memory::Groups;
 use crate::metrics::Metrics;
+use crate::pokes::{Poked, pokes};
 use crate::settings::Settings;
 
 /// Settings without waits between steps.
@@ -40,15 +43,32 @@ pub(crate) fn settings() -> Settings {
 
 /// A context whose caches hold what the API server has now.
 pub(crate) fn context(server: &ApiServer, brokers: &Brokers) -> Arc<Context> {
-    Arc::new(Context::new(
+    context_with(server, brokers, Arc::default()).0
+}
+
+/// The same for a process that remembers `groups`, with what it pokes.
+pub(crate) fn context_with(
+    server: &ApiServer,
+    brokers: &Brokers,
+    groups: Arc<Groups>,
+) -> (Arc<Context>, Poked) {
+    let (pokes, poked) = pokes();
+    let ctx = Context::new(
         server.client(),
         Arc::new(brokers.clone()),
         Metrics::default(),
         settings(),
-        store(server.all::<RocketMQCluster>()),
-        store(server.all::<Topic>()),
-        store(server.all::<ConsumerGroup>()),
-    ))
+        Stores {
+            clusters: store(server.all()),
+            topics: store(server.all()),
+            consumer_groups: store(server.all()),
+            leases: store(server.all()),
+            pods: store(server.all()),
+        },
+        groups,
+        pokes,
+    );
+    (Arc::new(ctx), poked)
 }
 
 fn store<K: Child>(objects: Vec<K>) -> Store<K> {

@@ -94,7 +94,8 @@ fn validate(name: &str, document: &Value) -> Vec<String> {
 #[test]
 fn examples_are_valid() {
     let mut kinds = Vec::new();
-    for (name, document) in documents("e2e/manifests") {
+    let examples = ["e2e/manifests", "deploy/examples"].into_iter().flat_map(documents);
+    for (name, document) in examples {
         if document["apiVersion"] == "rocketmq.rs/v1alpha1" {
             assert_eq!(validate(&name, &document), Vec::<String>::new(), "{name}");
             kinds.push(document["kind"].as_str().expect("a kind").to_owned());

@@ -27,7 +27,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "rocketmq-operator.rules" -}}
 - apiGroups: [rocketmq.rs]
   resources: [rocketmqclusters]
-  verbs: [get, list, watch]
+  # patch: annotations that ask for something, once it is done
+  verbs: [get, list, watch, patch]
 - apiGroups: [rocketmq.rs]
   resources: [topics, consumergroups]
   # patch: the finalizer
@@ -46,12 +47,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
-  # delete: replacing pods one at a time
-  verbs: [list, watch, delete]
+  # delete: replacing pods one at a time; patch: the label of the master
+  verbs: [list, watch, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   # patch: enlarging
   verbs: [list, watch, patch]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  # The record of each group with slaves. Its brokers get all of these but create, each for its own
+  # group's, and nobody can give what he has not.
+  verbs: [get, list, watch, create, update, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [list, create, patch]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [list, create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

@@ -5,20 +5,31 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::names;
+use crate::crd::cluster::{ReplicationMode, RocketMQClusterSpec};
 
 /// File name of the broker's configuration in its ConfigMap.
 pub const BROKER_FILE: &str = "broker.conf";
 /// File name of the name server's configuration in its ConfigMap.
 pub const NAME_SERVER_FILE: &str = "namesrv.conf";
 
+/// What a broker needs to know besides its cluster's spec.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    /// metadata.name of the cluster.
+    pub cluster: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Number of the group.
+    pub number: i32,
+    /// Name servers that it is told of.
+    pub name_servers: i32,
+    /// Brokers of the group where its master is appointed, `None` where the only broker is master.
+    pub replicas: Option<i32>,
+}
+
 /// broker.conf of one group.
-pub fn broker(
-    cluster: &str,
-    namespace: &str,
-    number: i32,
-    name_servers: i32,
-    extra: &BTreeMap<String, String>,
-) -> String {
+pub fn broker(group: Group<'_>, spec: &RocketMQClusterSpec) -> String {
+    let Group { cluster, namespace, number, name_servers, replicas } = group;
     let host = names::broker_host(cluster, namespace, number);
     let name_server_list = (0..name_servers)
         .map(|ordinal| names::name_server_address(cluster, namespace, ordinal))
@@ -27,20 +38,54 @@ pub fn broker(
     // Clients that create topics and groups by use would bring back what a resource deleted.
     let mut keys =
         from_pairs(&[("autoCreateTopicEnable", "false"), ("autoCreateSubscriptionGroup", "false")]);
-    keys.extend(extra.clone());
+    keys.extend(spec.brokers.config.clone());
+    keys.extend(match replicas {
+        None => from_pairs(&[
+            ("brokerId", "0"),
+            ("brokerRole", "ASYNC_MASTER"),
+            ("brokerIP1", &host),
+            ("brokerIP2", &host),
+        ]),
+        Some(replicas) => appointed(group, spec, replicas),
+    });
     keys.extend(from_pairs(&[
         ("brokerClusterName", cluster),
         ("brokerName", &names::broker(cluster, number)),
-        ("brokerId", "0"),
-        ("brokerRole", "ASYNC_MASTER"),
-        ("brokerIP1", &host),
-        ("brokerIP2", &host),
         ("listenPort", &names::BROKER_PORT.to_string()),
         ("namesrvAddr", &name_server_list),
         ("storePathRootDir", "/data/store"),
     ]));
     keys.extend(http());
     render(&keys)
+}
+
+/// Keys of a group whose master is appointed.
+fn appointed(
+    Group { cluster, namespace, number, .. }: Group<'_>,
+    spec: &RocketMQClusterSpec,
+    replicas: i32,
+) -> BTreeMap<String, String> {
+    let replication = &spec.brokers.replication;
+    let sync = replication.mode == ReplicationMode::Sync;
+    let failover = &spec.failover;
+    from_pairs(&[
+        ("coordinator", "kubernetes"),
+        ("coordinatorLease", &names::broker(cluster, number)),
+        // A broker that is meant to be alone needs no lease. One that others may join does, and a
+        // set of itself alone lets it go on all the same.
+        ("replicasPerGroup", &replicas.max(2).to_string()),
+        ("leaseDurationSeconds", &failover.lease_duration_seconds.to_string()),
+        ("leaseRenewDeadlineSeconds", &failover.renew_deadline_seconds.to_string()),
+        ("leaseRetryPeriodSeconds", &failover.retry_period_seconds.to_string()),
+        ("brokerRole", if sync { "SYNC_MASTER" } else { "ASYNC_MASTER" }),
+        ("allAckInSyncStateSet", if sync { "true" } else { "false" }),
+        ("inSyncReplicas", &spec.brokers.in_sync_replicas().to_string()),
+        ("minInSyncReplicas", &replication.min_in_sync_replicas.to_string()),
+        // What clients are told by whoever is master.
+        ("brokerIP1", &names::broker_host(cluster, namespace, number)),
+        ("replicaHost", &names::replica_host(namespace)),
+        ("haListenPort", &names::HA_PORT.to_string()),
+    ])
 }
 
 /// namesrv.conf.
@@ -106,10 +151,55 @@ mod tests {
     use super::*;
     use crate::crd::cluster::{OWNED_BROKER_KEYS, OWNED_NAME_SERVER_KEYS};
 
+    const GROUP: Group<'_> =
+        Group { cluster: "demo", namespace: "ns", number: 0, name_servers: 1, replicas: None };
+
+    fn spec(config: &BTreeMap<String, String>) -> RocketMQClusterSpec {
+        serde_json::from_value(serde_json::json!({
+            "brokers": {"groups": 2, "storage": {"size": "1Gi"}, "config": config},
+        }))
+        .expect("a spec")
+    }
+
+    #[test]
+    fn groups_with_slaves_are_told_who_appoints_and_when_sends_wait() {
+        let mut spec = spec(&BTreeMap::new());
+        spec.brokers.replicas_per_group = 2;
+        spec.brokers.replication.min_in_sync_replicas = 2;
+        let three = Group { replicas: Some(3), ..GROUP };
+        let text = broker(three, &spec);
+        for line in [
+            "coordinator=kubernetes",
+            "coordinatorLease=demo-broker-0",
+            "replicasPerGroup=3",
+            "brokerRole=SYNC_MASTER",
+            "allAckInSyncStateSet=true",
+            "inSyncReplicas=3",
+            "minInSyncReplicas=2",
+            "leaseDurationSeconds=15",
+            "leaseRenewDeadlineSeconds=10",
+            "leaseRetryPeriodSeconds=2",
+            "brokerIP1=demo-broker-0.ns.svc",
+            "replicaHost=$(POD_NAME).ns.svc",
+            "haListenPort=10912",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("brokerId"), "{text}");
+        spec.brokers.replication.mode = ReplicationMode::Async;
+        let text = broker(three, &spec);
+        assert!(text.contains("brokerRole=ASYNC_MASTER\n"));
+        assert!(text.contains("allAckInSyncStateSet=false\n"));
+        // Others may join one that is alone.
+        assert!(
+            broker(Group { replicas: Some(1), ..GROUP }, &spec).contains("replicasPerGroup=2\n")
+        );
+    }
+
     #[test]
     fn keys_of_the_operator_win_over_the_users() {
         let extra = from_pairs(&[("brokerId", "7"), ("fileReservedTime", "48")]);
-        let text = broker("demo", "ns", 1, 2, &extra);
+        let text = broker(Group { number: 1, name_servers: 2, ..GROUP }, &spec(&extra));
         assert!(text.contains("brokerId=0\n"), "{text}");
         assert!(text.contains("fileReservedTime=48\n"), "{text}");
         assert!(text.contains(
@@ -120,17 +210,16 @@ mod tests {
     #[test]
     fn users_may_turn_auto_creation_on() {
         let extra = from_pairs(&[("autoCreateTopicEnable", "true")]);
-        assert!(broker("demo", "ns", 0, 1, &extra).contains("autoCreateTopicEnable=true\n"));
+        assert!(broker(GROUP, &spec(&extra)).contains("autoCreateTopicEnable=true\n"));
     }
 
     #[test]
     fn every_key_that_is_set_is_refused_in_the_schema_except_the_defaults() {
+        let defaults = &["autoCreateTopicEnable", "autoCreateSubscriptionGroup"][..];
+        let spec = spec(&BTreeMap::new());
         for (text, owned, defaults) in [
-            (
-                broker("demo", "ns", 0, 1, &BTreeMap::new()),
-                OWNED_BROKER_KEYS,
-                &["autoCreateTopicEnable", "autoCreateSubscriptionGroup"][..],
-            ),
+            (broker(GROUP, &spec), OWNED_BROKER_KEYS, defaults),
+            (broker(Group { replicas: Some(3), ..GROUP }, &spec), OWNED_BROKER_KEYS, defaults),
             (name_server(&BTreeMap::new()), OWNED_NAME_SERVER_KEYS, &[]),
         ] {
             for line in text.lines() {

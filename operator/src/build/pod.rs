@@ -19,6 +19,10 @@ use crate::crd::cluster::{Image, PodTemplate, PullPolicy};
 const USER: i64 = 65532;
 /// Where the ConfigMap is mounted.
 const CONFIG_DIR: &str = "/etc/rocketmq";
+/// Label of nodes by which pods are spread over hosts.
+pub(crate) const HOSTS: &str = "kubernetes.io/hostname";
+/// Label of nodes by which pods are spread over zones.
+pub(crate) const ZONES: &str = "topology.kubernetes.io/zone";
 /// Name of the data volume and of the claim template.
 pub(crate) const DATA_VOLUME: &str = "data";
 
@@ -44,6 +48,10 @@ pub(crate) struct Parts<'a> {
     pub(crate) selector: &'a BTreeMap<String, String>,
     /// Labels whose pods are kept apart by the default spread.
     pub(crate) spread: BTreeMap<String, String>,
+    /// What they are kept apart over.
+    pub(crate) spread_over: &'a [&'a str],
+    /// Account whose token is mounted; without one no token is.
+    pub(crate) service_account: Option<String>,
     pub(crate) template: &'a PodTemplate,
 }
 
@@ -67,14 +75,15 @@ pub(crate) fn template(parts: &Parts<'_>) -> PodTemplateSpec {
 fn spec(parts: &Parts<'_>) -> PodSpec {
     let template = parts.template;
     PodSpec {
-        automount_service_account_token: Some(false),
+        automount_service_account_token: Some(parts.service_account.is_some()),
+        service_account_name: parts.service_account.clone(),
         containers: vec![container(parts)],
         image_pull_secrets: non_empty(&parts.image_spec.pull_secrets),
         node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),
         tolerations: non_empty(&template.tolerations),
         affinity: template.affinity.clone(),
         topology_spread_constraints: Some(if template.topology_spread_constraints.is_empty() {
-            vec![soft_spread(parts)]
+            parts.spread_over.iter().map(|key| soft_spread(parts, key)).collect()
         } else {
             template.topology_spread_constraints.clone()
         }),
@@ -110,7 +119,7 @@ fn container(parts: &Parts<'_>) -> Container {
             .to_owned(),
         ),
         args: Some(vec!["-c".to_owned(), format!("{CONFIG_DIR}/{}", parts.config_file)]),
-        env: Some(environment(&parts.template.env)),
+        env: Some(environment(&parts.template.env, parts.service_account.is_some())),
         ports: Some(
             parts
                 .ports
@@ -180,12 +189,16 @@ fn probe(path: &str, period_seconds: i32, failures: i32, timeout_seconds: i32) -
     }
 }
 
-fn environment(extra: &[EnvVar]) -> Vec<EnvVar> {
-    let own = [
+/// `appointed`: whether the broker has to say which process it is.
+fn environment(extra: &[EnvVar], appointed: bool) -> Vec<EnvVar> {
+    let mut own = vec![
         ("POD_NAME", "metadata.name"),
         ("POD_NAMESPACE", "metadata.namespace"),
         ("POD_IP", "status.podIP"),
     ];
+    if appointed {
+        own.push(("POD_UID", "metadata.uid"));
+    }
     own.iter()
         .map(|(name, path)| EnvVar {
             name: (*name).to_owned(),
@@ -202,10 +215,10 @@ fn environment(extra: &[EnvVar]) -> Vec<EnvVar> {
         .collect()
 }
 
-fn soft_spread(parts: &Parts<'_>) -> TopologySpreadConstraint {
+fn soft_spread(parts: &Parts<'_>, over: &str) -> TopologySpreadConstraint {
     TopologySpreadConstraint {
         max_skew: 1,
-        topology_key: "kubernetes.io/hostname".to_owned(),
+        topology_key: over.to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),
         label_selector: Some(LabelSelector {
             match_labels: Some(parts.spread.clone()),

@@ -17,7 +17,8 @@ pub(crate) enum Kind {
     Headless,
     /// An address, leading to ready pods.
     Address,
-    /// An address, leading to the pod ready or not: clients decide, and the single pod is all there is.
+    /// An address, leading to the pod ready or not: clients decide, and the single pod that is
+    /// selected is all there is.
     AddressOfOnePod,
 }
 

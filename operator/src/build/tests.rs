@@ -29,11 +29,18 @@ pub(crate) fn scale_of(cluster: &RocketMQCluster) -> Scale {
         name_servers_listed: cluster.spec.name_servers.replicas,
         name_server_pods: cluster.spec.name_servers.replicas,
         groups: cluster.spec.brokers.groups,
+        appointed: if cluster.spec.brokers.replicas_per_group > 0 {
+            let appointed =
+                Appointed { pods: cluster.spec.brokers.pods_per_group(), by_role: true };
+            (0..cluster.spec.brokers.groups).map(|number| (number, appointed)).collect()
+        } else {
+            BTreeMap::new()
+        },
     }
 }
 
 fn built(cluster: &RocketMQCluster) -> Children {
-    children(cluster, scale_of(cluster), &defaults())
+    children(cluster, &scale_of(cluster), &defaults())
 }
 
 fn documents(tier: &Tier) -> String {
@@ -44,6 +51,11 @@ fn documents(tier: &Tier) -> String {
     documents.push(serde_saphyr::to_string(&tier.workload).expect("yaml"));
     if let Some(budget) = &tier.budget {
         documents.push(serde_saphyr::to_string(budget).expect("yaml"));
+    }
+    if let Some(access) = &tier.access {
+        documents.push(serde_saphyr::to_string(&access.account).expect("yaml"));
+        documents.push(serde_saphyr::to_string(&access.role).expect("yaml"));
+        documents.push(serde_saphyr::to_string(&access.binding).expect("yaml"));
     }
     documents.join("---\n")
 }
@@ -105,6 +117,31 @@ fn every_option_shows_in_the_golden_file() {
 }
 
 #[test]
+fn a_group_with_slaves_is_built_as_in_the_golden_file() {
+    let mut cluster = cluster();
+    cluster.spec.brokers.replicas_per_group = 1;
+    golden("replicated-broker-1.yaml", &documents(&built(&cluster).brokers[1]));
+}
+
+/// A StatefulSet's selector cannot change.
+#[test]
+fn a_group_that_gets_slaves_keeps_its_selector_claims_and_services() {
+    let before = built(&cluster());
+    let mut grown = cluster();
+    grown.spec.brokers.replicas_per_group = 2;
+    let after = built(&grown);
+    for (before, after) in before.brokers.iter().zip(&after.brokers) {
+        let (old, new) = (&before.workload.spec, &after.workload.spec);
+        assert_eq!(old.selector, new.selector);
+        assert_eq!(old.service_name, new.service_name);
+        assert_eq!(old.volume_claim_templates, new.volume_claim_templates);
+        assert_eq!(new.replicas, Some(3));
+        let names: Vec<_> = after.services.iter().map(|s| s.name_any()).collect();
+        assert!(before.services.iter().all(|s| names.contains(&s.name_any())), "{names:?}");
+    }
+}
+
+#[test]
 fn selectors_of_tiers_and_groups_do_not_overlap() {
     let built = built(&cluster());
     let selectors: Vec<_> = std::iter::once(&built.name_servers)
@@ -162,4 +199,16 @@ fn no_budget_holds_a_single_replica_group_unless_asked() {
     cluster.spec.pod_disruption_budget.enabled = false;
     assert!(built(&cluster).brokers[0].budget.is_none());
     assert!(built(&cluster).name_servers.budget.is_none());
+}
+
+#[test]
+fn of_a_group_with_slaves_one_broker_may_be_evicted() {
+    let mut cluster = cluster();
+    cluster.spec.brokers.replicas_per_group = 1;
+    for protect in [false, true] {
+        cluster.spec.pod_disruption_budget.protect_single_replica_groups = protect;
+        let budget = built(&cluster).brokers[0].budget.clone().expect("a budget");
+        let max = budget.spec.and_then(|spec| spec.max_unavailable);
+        assert_eq!(max, Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(1)));
+    }
 }

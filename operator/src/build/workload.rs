@@ -12,9 +12,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use rocketmq_replication::ReplicaId;
 
 use super::service::{Kind, budget, service};
-use super::{Defaults, Scale, Tier, config, image, meta, names, pod};
+use super::{Appointed, Defaults, Scale, Tier, access, config, image, meta, names, pod};
 use crate::crd::RocketMQCluster;
 use crate::crd::cluster::VolumeRetention;
 
@@ -23,9 +24,11 @@ use crate::crd::cluster::VolumeRetention;
 const NAME_SERVER_STOP_DELAY_SECONDS: i64 = 2;
 /// Recovery of a large log after a crash may take long; a kill in its middle would start it anew.
 const BROKER_START_SECONDS: i32 = 3600;
+/// A slave is not ready before it has the whole log, and a master may be missing for long.
+const BROKER_JOIN_SECONDS: i32 = 7 * 86_400;
 const NAME_SERVER_START_SECONDS: i32 = 60;
 
-pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: Scale, defaults: &Defaults) -> Tier {
+pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: &Scale, defaults: &Defaults) -> Tier {
     let (name, namespace_name) = identity(cluster);
     let spec = &cluster.spec.name_servers;
     let selector = names::name_server_selector(&name);
@@ -50,6 +53,8 @@ pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: Scale, defaults: &D
         labels: &labels,
         selector: &selector,
         spread: selector.clone(),
+        spread_over: &[pod::HOSTS],
+        service_account: None,
         template: &spec.pod_template,
     });
     let headless = names::name_server_pods(&name);
@@ -72,6 +77,7 @@ pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: Scale, defaults: &D
             .pod_disruption_budget
             .enabled
             .then(|| budget(cluster, object, &labels, &selector, 1)),
+        access: None,
     }
     .in_namespace(&namespace_name)
 }
@@ -79,23 +85,36 @@ pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: Scale, defaults: &D
 pub(crate) fn broker_group(
     cluster: &RocketMQCluster,
     number: i32,
-    scale: Scale,
+    scale: &Scale,
     defaults: &Defaults,
 ) -> Tier {
     let (name, namespace_name) = identity(cluster);
     let spec = &cluster.spec.brokers;
+    let appointed = scale.appointed.get(&number).copied();
     let selector = names::broker_selector(&name, number);
     let labels = names::with_recommended(selector.clone(), &name, names::BROKER_TIER);
     let object = names::broker(&name, number);
-    let text =
-        config::broker(&name, &namespace_name, number, scale.name_servers_listed, &spec.config);
-    let ports = [
+    let group = config::Group {
+        cluster: &name,
+        namespace: &namespace_name,
+        number,
+        name_servers: scale.name_servers_listed,
+        replicas: appointed.map(|appointed| appointed.pods.max(spec.pods_per_group())),
+    };
+    let text = config::broker(group, &cluster.spec);
+    let mut ports = vec![
         ("remoting", names::BROKER_PORT),
         ("remoting-vip", names::BROKER_VIP_PORT),
         ("http", names::HTTP_PORT),
     ];
     let mut spread = selector.clone();
-    spread.remove(names::GROUP_LABEL);
+    let spread_over: &[&str] = if appointed.is_some() {
+        ports.push(("ha", names::HA_PORT));
+        &[pod::HOSTS, pod::ZONES]
+    } else {
+        spread.remove(names::GROUP_LABEL);
+        &[pod::HOSTS]
+    };
     let template = pod::template(&pod::Parts {
         container: "broker",
         image: image::broker(&cluster.spec, defaults),
@@ -108,28 +127,37 @@ pub(crate) fn broker_group(
         default_requests: [("cpu", "100m"), ("memory", "256Mi")],
         grace_seconds: spec.termination_grace_period_seconds,
         stop_delay_seconds: None,
-        start_seconds: BROKER_START_SECONDS,
+        start_seconds: if appointed.is_some() { BROKER_JOIN_SECONDS } else { BROKER_START_SECONDS },
         scratch_data: false,
         labels: &labels,
         selector: &selector,
         spread,
+        spread_over,
+        service_account: appointed.map(|_| object.clone()),
         template: &spec.pod_template,
     });
     let headless = names::broker_pods(&name, number);
     let deletes = spec.storage.retention.when_deleted == VolumeRetention::Delete;
+    let mut master = selector.clone();
+    if appointed.is_some_and(|appointed| appointed.by_role) {
+        master.insert(names::ROLE_LABEL.to_owned(), names::MASTER_ROLE.to_owned());
+    }
+    let one = Kind::AddressOfOnePod;
+    let mut services = vec![
+        service(cluster, headless.clone(), Kind::Headless, &labels, &selector, &ports),
+        service(cluster, object.clone(), one, &labels, &master, &ports[..2]),
+    ];
+    // An address that outlives the pod, for what slaves are read by and masters followed at.
+    for replica in 1..=appointed.map_or(0, |appointed| appointed.pods) {
+        let pod = names::replica_pod(&object, ReplicaId(replica.into()));
+        let mut selector = selector.clone();
+        selector.insert(names::POD_NAME_LABEL.to_owned(), pod.clone());
+        let ports = [ports[0], ports[1], ports[3]];
+        services.push(service(cluster, pod, one, &labels, &selector, &ports));
+    }
     Tier {
         config: config_map(cluster, &object, &labels, config::BROKER_FILE, text),
-        services: vec![
-            service(cluster, headless.clone(), Kind::Headless, &labels, &selector, &ports),
-            service(
-                cluster,
-                object.clone(),
-                Kind::AddressOfOnePod,
-                &labels,
-                &selector,
-                &ports[..2],
-            ),
-        ],
+        services,
         workload: StatefulSet {
             metadata: meta(cluster, object.clone(), labels.clone()),
             spec: StatefulSetSpec {
@@ -140,15 +168,33 @@ pub(crate) fn broker_group(
                         when_scaled: Some("Retain".to_owned()),
                     },
                 ),
-                ..stateful_set_spec(1, headless, &selector, template)
+                // A replica must not wait for another one that may be lost.
+                pod_management_policy: appointed.map(|_| "Parallel".to_owned()),
+                ..stateful_set_spec(
+                    appointed.map_or(1, |appointed| appointed.pods),
+                    headless,
+                    &selector,
+                    template,
+                )
             },
             ..StatefulSet::default()
         },
-        budget: (cluster.spec.pod_disruption_budget.enabled
-            && cluster.spec.pod_disruption_budget.protect_single_replica_groups)
-            .then(|| budget(cluster, object, &labels, &selector, 0)),
+        budget: unavailable_max(cluster, appointed)
+            .map(|max| budget(cluster, object.clone(), &labels, &selector, max)),
+        access: appointed.map(|_| access::of(cluster, &object, &labels)),
     }
     .in_namespace(&namespace_name)
+}
+
+/// How many brokers of a group may be evicted at a time, `None` for as many as one likes.
+fn unavailable_max(cluster: &RocketMQCluster, appointed: Option<Appointed>) -> Option<i32> {
+    let budgets = &cluster.spec.pod_disruption_budget;
+    let max = if appointed.is_some_and(|appointed| appointed.pods > 1) {
+        Some(1)
+    } else {
+        budgets.protect_single_replica_groups.then_some(0)
+    };
+    max.filter(|_| budgets.enabled)
 }
 
 impl Tier {
@@ -160,7 +206,10 @@ impl Tier {
         }
         self.workload.metadata.namespace.clone_from(&namespace);
         if let Some(budget) = &mut self.budget {
-            budget.metadata.namespace = namespace;
+            budget.metadata.namespace.clone_from(&namespace);
+        }
+        if let Some(access) = &mut self.access {
+            access.in_namespace(namespace);
         }
         self
     }

@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
+use rocketmq_replication::Report;
 
 use crate::apply::{Child, Objects};
 use crate::build::{config, names};
 use crate::context::{Context, namespace_of};
 use crate::crd::RocketMQCluster;
 use crate::error::Error;
+use crate::failover::sight;
 
 /// Everything that carries the cluster's label.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +34,14 @@ pub struct World {
     pub pods: BTreeMap<String, Pod>,
     /// By name.
     pub claims: BTreeMap<String, PersistentVolumeClaim>,
+    /// Records of the groups whose masters are appointed, by brokerName.
+    pub leases: BTreeMap<String, Lease>,
+    /// By name.
+    pub accounts: BTreeMap<String, ServiceAccount>,
+    /// By name.
+    pub roles: BTreeMap<String, Role>,
+    /// By name.
+    pub bindings: BTreeMap<String, RoleBinding>,
 }
 
 /// Reads the world.
@@ -38,7 +50,8 @@ pub struct World {
 /// Fails when the API server does.
 pub async fn read(objects: &Objects, cluster: &RocketMQCluster) -> Result<World, Error> {
     let selector = names::selector_text(&cluster.name_any(), None);
-    let (stateful_sets, services, config_maps, budgets, pods, claims) = futures::try_join!(
+    let (stateful_sets, services, config_maps, budgets, pods, claims, leases) = futures::try_join!(
+        objects.list(&selector),
         objects.list(&selector),
         objects.list(&selector),
         objects.list(&selector),
@@ -46,6 +59,18 @@ pub async fn read(objects: &Objects, cluster: &RocketMQCluster) -> Result<World,
         objects.list(&selector),
         objects.list(&selector),
     )?;
+    let leases = by_name(leases);
+    // Most clusters that have neither never will.
+    let (accounts, roles, bindings) =
+        if cluster.spec.brokers.replicas_per_group > 0 || !leases.is_empty() {
+            futures::try_join!(
+                objects.list(&selector),
+                objects.list(&selector),
+                objects.list(&selector),
+            )?
+        } else {
+            Default::default()
+        };
     Ok(World {
         stateful_sets: by_name(stateful_sets),
         services: by_name(services),
@@ -53,6 +78,10 @@ pub async fn read(objects: &Objects, cluster: &RocketMQCluster) -> Result<World,
         budgets: by_name(budgets),
         pods: by_name(pods),
         claims: by_name(claims),
+        leases,
+        accounts: by_name(accounts),
+        roles: by_name(roles),
+        bindings: by_name(bindings),
     })
 }
 
@@ -97,6 +126,20 @@ pub fn is_ready(pod: &Pod) -> bool {
         && pod.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some_and(
             |conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
         )
+}
+
+/// Asks every broker of the groups whose masters are appointed what it has; by the name of its pod.
+/// Those that do not answer are left out.
+pub async fn reports(ctx: &Context, world: &World) -> BTreeMap<String, Report> {
+    let asked = world
+        .tier(names::BROKER_TIER)
+        .filter(|pod| {
+            let group = pod.labels().get(names::GROUP_LABEL);
+            group.is_some_and(|group| world.leases.contains_key(group))
+        })
+        .filter_map(|pod| Some((pod.name_any(), sight::address(pod)?)))
+        .map(|(pod, address)| async move { Some((pod, ctx.admin.replica(&address).await.ok()?)) });
+    join_all(asked).await.into_iter().flatten().collect()
 }
 
 /// What one name server said.

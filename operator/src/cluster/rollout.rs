@@ -1,6 +1,7 @@
 //! Which pod to replace next: pure. At most one pod of the cluster is away at any time; name servers
 //! go first, then the groups by number, and a pod that is broken anyway goes before all others, so
-//! that a fix can get in.
+//! that a fix can get in. In a group with slaves they go one at a time, each back in sync before the
+//! next, and the master last, when it has handed over to one of them.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::ResourceExt;
 
+use super::members::Members;
 use super::observe::is_ready;
 use crate::build::names;
 
@@ -30,6 +32,8 @@ pub struct TierView<'a> {
     pub observed: bool,
     /// Pods it has, by name.
     pub pods: Vec<PodView<'a>>,
+    /// Who is what in a group whose master is appointed.
+    pub members: Option<Members>,
 }
 
 /// A pod and how it stands to its template.
@@ -92,6 +96,15 @@ pub enum Roll<'a> {
         /// Why.
         reason: RestartReason,
     },
+    /// The master of this group is to hand over, so that its pod can go.
+    Switchover {
+        /// brokerName.
+        group: String,
+        /// Pod that is to be master.
+        to: String,
+        /// What for.
+        purpose: &'static str,
+    },
 }
 
 impl<'a> TierView<'a> {
@@ -131,7 +144,24 @@ impl<'a> TierView<'a> {
                 reason: restart_reason(pod, &wanted.spec.template),
             })
             .collect();
-        Self { name, name_servers, replicas, exists: live.is_some(), observed, pods }
+        Self { name, name_servers, replicas, exists: live.is_some(), observed, pods, members: None }
+    }
+
+    /// The tier with what its record says.
+    #[must_use]
+    pub fn with_members(self, members: Option<Members>) -> Self {
+        Self { members, ..self }
+    }
+
+    /// The pod of the master: of the one that has taken over, or of the only one there is.
+    pub fn master(&self) -> Option<&PodView<'a>> {
+        match &self.members {
+            None => self.pods.first(),
+            Some(members) if members.is_held => {
+                self.pods.iter().find(|pod| Some(&pod.name) == members.master.as_ref())
+            }
+            Some(_) => None,
+        }
     }
 
     /// Pods that are ready.
@@ -200,13 +230,97 @@ pub fn plan<'a>(tiers: &[TierView<'a>], registered: bool, now: Timestamp) -> Rol
     if let Some(tier) = tiers.iter().find(|tier| count(tier.pods.iter()) < tier.replicas) {
         return wait(format!("pods of {} to be created", tier.name));
     }
-    let outdated = pods().find(|pod| !pod.updated);
-    match outdated {
-        None => Roll::Done,
-        Some(_) if !registered => {
+    let unsettled = tiers.iter().find_map(settled_first);
+    let outdated = tiers.iter().find(|tier| tier.pods.iter().any(|pod| !pod.updated));
+    match (unsettled, outdated) {
+        (Some(roll), _) => roll,
+        (None, None) => Roll::Done,
+        (None, Some(_)) if !registered => {
             wait("every broker to be registered with every name server".to_owned())
         }
-        Some(pod) => Roll::Replace { pod: pod.clone(), reason: pod.reason },
+        (None, Some(tier)) => next_of(tier),
+    }
+}
+
+/// What has to come before any healthy pod goes: each group has its master at work, where it may stay,
+/// and every copy it should have.
+fn settled_first<'a>(tier: &TierView<'a>) -> Option<Roll<'a>> {
+    let members = tier.members.as_ref()?;
+    let name = &tier.name;
+    if let Some(to) = &members.handover {
+        return Some(wait(format!("{name} to switch over to {to}")));
+    }
+    if !members.is_held {
+        // A broker that has not learned yet to look at the record, and has all there is, learns it by
+        // a restart.
+        let alone = tier.pods.iter().find(|pod| {
+            !pod.updated
+                && Some(&pod.name) == members.master.as_ref()
+                && members.in_sync.iter().eq([&pod.name])
+        });
+        return Some(match alone {
+            Some(pod) => Roll::Replace { pod: pod.clone(), reason: pod.reason },
+            None => wait(format!("a master of {name}")),
+        });
+    }
+    if let Some(behind) = tier.pods.iter().find(|pod| !members.in_sync.contains(&pod.name)) {
+        // If it is to be replaced anyway, what keeps it behind may be what the new one mends.
+        return Some(if behind.updated || Some(&behind.name) == members.master.as_ref() {
+            wait(format!("{} to be in sync", behind.name))
+        } else {
+            Roll::Replace { pod: behind.clone(), reason: behind.reason }
+        });
+    }
+    let master = members.master.as_ref()?;
+    if members.wanted.contains(master) {
+        return None;
+    }
+    Some(switch_over(tier, members, "its pod is to be removed", |_| true))
+}
+
+/// The next pod of a tier whose pods are all well: slaves come before their master, which hands over
+/// first.
+fn next_of<'a>(tier: &TierView<'a>) -> Roll<'a> {
+    let mut outdated = tier.pods.iter().filter(|pod| !pod.updated);
+    let master = tier.members.as_ref().and_then(|members| members.master.as_ref());
+    let is_master = |pod: &PodView<'_>| master == Some(&pod.name);
+    let replace = |pod: &PodView<'a>| Roll::Replace { pod: pod.clone(), reason: pod.reason };
+    let Some(members) = &tier.members else {
+        return outdated.next().map_or(Roll::Done, replace);
+    };
+    let slaves_first = outdated.clone().find(|pod| !is_master(pod));
+    match slaves_first.or_else(|| outdated.next()) {
+        None => Roll::Done,
+        // Nobody else is there to be master meanwhile.
+        Some(pod) if tier.pods.len() == 1 => replace(pod),
+        Some(pod) if is_master(pod) => {
+            switch_over(tier, members, "its pod is to be replaced", |to| to.updated)
+        }
+        Some(pod) if !members.can_spare(&pod.name) => {
+            wait(format!("{} to have the copies it needs without {}", tier.name, pod.name))
+        }
+        Some(pod) => replace(pod),
+    }
+}
+
+fn switch_over(
+    tier: &TierView<'_>,
+    members: &Members,
+    purpose: &'static str,
+    may: impl Fn(&PodView<'_>) -> bool,
+) -> Roll<'static> {
+    let to = tier.pods.iter().find(|pod| {
+        may(pod)
+            && pod.ready
+            && Some(&pod.name) != members.master.as_ref()
+            && members.in_sync.contains(&pod.name)
+            && members.wanted.contains(&pod.name)
+            && !members.fenced.contains(&pod.name)
+    });
+    match to {
+        None => wait(format!("a slave of {} that can be master", tier.name)),
+        Some(_) if !members.may_ask => wait(format!("another try to switch {} over", tier.name)),
+        Some(pod) => Roll::Switchover { group: tier.name.clone(), to: pod.name.clone(), purpose },
     }
 }
 

@@ -1,37 +1,44 @@
 //! The status of a cluster from what was read: pure.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kube::ResourceExt;
+use rocketmq_replication::Report;
 
 use super::observe::{Registration, World};
 use super::rollout::{Roll, TierView};
 use super::trouble::Trouble;
-use super::volumes;
+use super::{group_status, replication_status, volumes};
 use crate::build::{Scale, names};
 use crate::conditions::{Reason, Status, Verdict, merge};
 use crate::context::namespace_of;
 use crate::crd::RocketMQCluster;
 use crate::crd::cluster::{
-    Endpoint, GroupStatus, NameServersStatus, RocketMQClusterStatus, RolloutStatus, StorageStatus,
+    Endpoint, FailoverStatus, GroupStatus, NameServersStatus, RocketMQClusterStatus, RolloutStatus,
+    StorageStatus,
 };
 use crate::crd::settings::Refused;
 
-/// Whether every ready name server knows the right master address of every group with a ready pod.
+/// Whether every ready name server knows the right master address of every group with a ready master.
 pub fn all_registered(
     cluster: &RocketMQCluster,
-    world: &World,
+    tiers: &[TierView<'_>],
     registrations: &[Registration],
-    scale: Scale,
 ) -> bool {
-    (0..scale.groups)
-        .filter(|number| {
-            let pod = format!("{}-0", names::broker(&cluster.name_any(), *number));
-            world.pods.get(&pod).is_some_and(super::observe::is_ready)
-        })
+    tiers
+        .iter()
+        .filter(|tier| !tier.name_servers && tier.master().is_some_and(|pod| pod.ready))
+        .filter_map(|tier| names::broker_number(&cluster.name_any(), &tier.name))
         .all(|number| knows_master(cluster, registrations, number))
 }
 
-fn knows_master(cluster: &RocketMQCluster, registrations: &[Registration], number: i32) -> bool {
+/// Whether every ready name server knows the right master address of a group.
+pub fn knows_master(
+    cluster: &RocketMQCluster,
+    registrations: &[Registration],
+    number: i32,
+) -> bool {
     let name = cluster.name_any();
     let address = names::broker_address(&name, &namespace_of(cluster), number);
     let broker = names::broker(&name, number);
@@ -58,10 +65,23 @@ pub struct Seen<'a> {
     pub refused: &'a Refused,
     /// Pods that crash or cannot start.
     pub troubles: &'a [Trouble],
+    /// What brokers of groups with slaves have, by the name of their pod.
+    pub reports: &'a BTreeMap<String, Report>,
+    /// What was seen of promotions.
+    pub promotions: &'a Promotions,
     /// How many of each there should be.
-    pub scale: Scale,
+    pub scale: &'a Scale,
     /// Version of the wanted broker image.
     pub version: &'a str,
+}
+
+/// What was seen of promotions.
+#[derive(Clone, Debug, Default)]
+pub struct Promotions {
+    /// The last one that this process saw.
+    pub last: Option<FailoverStatus>,
+    /// Why there is none, by brokerName.
+    pub blocked: BTreeMap<String, String>,
 }
 
 /// The status after a pass.
@@ -70,21 +90,14 @@ pub fn compute(
     seen: &Seen<'_>,
     now: Timestamp,
 ) -> RocketMQClusterStatus {
-    let Seen { world, tiers, registrations, roll, scale, version, .. } = *seen;
+    let Seen { world, tiers, roll, scale, version, .. } = *seen;
     let name = cluster.name_any();
     let namespace = namespace_of(cluster);
     let name_servers = tiers.iter().find(|tier| tier.name_servers);
-    let groups: Vec<GroupStatus> = (0..scale.groups)
-        .map(|number| {
-            let broker = names::broker(&name, number);
-            let tier = tiers.iter().find(|tier| tier.name == broker);
-            group_status(cluster, registrations, number, tier)
-        })
-        .collect();
+    let groups: Vec<GroupStatus> =
+        (0..scale.groups).map(|number| group_status::of(cluster, seen, number)).collect();
     // A pod that is still to be replaced serves like any other.
-    let groups_ready = count(
-        groups.iter().filter(|group| !matches!(group.state.as_str(), "Pending" | "NotReady")),
-    );
+    let groups_ready = count(groups.iter().filter(|group| !group_status::is_away(group)));
     let masters_writable = count(groups.iter().filter(|group| group.writable));
     let before = cluster.status.as_ref();
     let conditions = verdicts(cluster, seen, &groups);
@@ -125,32 +138,11 @@ pub fn compute(
             requested: requested.clone(),
             pending: volumes::pending(world, requested),
         }),
-    }
-}
-
-fn group_status(
-    cluster: &RocketMQCluster,
-    registrations: &[Registration],
-    number: i32,
-    tier: Option<&TierView<'_>>,
-) -> GroupStatus {
-    let name = cluster.name_any();
-    let pod = tier.and_then(|tier| tier.pods.first());
-    let registered = knows_master(cluster, registrations, number);
-    let state = match pod {
-        None => "Pending",
-        Some(pod) if !pod.ready => "NotReady",
-        Some(_) if !registered => "Unregistered",
-        Some(pod) if !pod.updated => "Updating",
-        Some(_) => "Ready",
-    };
-    GroupStatus {
-        name: names::broker(&name, number),
-        state: state.to_owned(),
-        master: pod.map(|pod| pod.name.clone()),
-        address: Some(names::broker_address(&name, &namespace_of(cluster), number)),
-        writable: registered && pod.is_some_and(|pod| pod.ready),
-        updated: pod.is_some_and(|pod| pod.updated),
+        last_failover: seen
+            .promotions
+            .last
+            .clone()
+            .or_else(|| before.and_then(|status| status.last_failover.clone())),
     }
 }
 
@@ -164,6 +156,7 @@ fn rollout(tiers: &[TierView<'_>], roll: &Roll<'_>, under_way: bool) -> Option<R
         Roll::Done => return None,
         Roll::Wait { step, .. } => format!("waiting for {step}"),
         Roll::Replace { pod, reason } => format!("replacing {} ({})", pod.name, reason.as_str()),
+        Roll::Switchover { group, to, .. } => format!("switching {group} over to {to}"),
     };
     Some(RolloutStatus {
         updated: tiers.iter().map(TierView::updated).sum(),
@@ -194,11 +187,7 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         ),
     );
 
-    let not_ready: Vec<&str> = groups
-        .iter()
-        .filter(|group| matches!(group.state.as_str(), "Pending" | "NotReady"))
-        .map(|group| group.name.as_str())
-        .collect();
+    let not_ready: Vec<String> = groups.iter().filter_map(not_ready).collect();
     let brokers = Verdict::new(
         "BrokersReady",
         not_ready.is_empty(),
@@ -207,7 +196,10 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
             format!("{} of {} groups are ready", groups.len(), groups.len())
         } else {
             let cause = causes(troubles, |pod| {
-                groups.iter().any(|group| group.master.as_deref() == Some(pod))
+                groups.iter().any(|group| {
+                    group.master.as_deref() == Some(pod)
+                        || group.replicas.iter().any(|replica| replica.pod == pod)
+                })
             });
             format!("not ready: {}{cause}", not_ready.join(", "))
         },
@@ -283,7 +275,9 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         Roll::Done => "every pod is there and current".to_owned(),
         Roll::Wait { step, .. } => format!("waiting for {step}"),
         Roll::Replace { pod, reason } => format!("replacing {} ({})", pod.name, reason.as_str()),
+        Roll::Switchover { group, to, .. } => format!("switching {group} over to {to}"),
     };
+    let in_state = |state: &str| groups.iter().any(|group| group.state == state);
     let progressing = !matches!(roll, Roll::Done);
     let (reason, fault) = match troubles.first() {
         // The cause, not that it takes long.
@@ -301,6 +295,8 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         match (progressing, spec.paused, outdated.is_empty()) {
             (_, true, _) => Reason::Paused,
             (false, ..) => Reason::AsExpected,
+            (true, ..) if in_state("FailingOver") => Reason::FailingOver,
+            (true, ..) if in_state("SwitchingOver") => Reason::SwitchingOver,
             (true, _, true) => Reason::Creating,
             (true, _, false) => Reason::RollingOut,
         },
@@ -311,33 +307,17 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         spec.paused,
         if spec.paused { Reason::Paused } else { Reason::AsExpected },
         if spec.paused {
-            "spec.paused is true: nothing is changed"
+            "spec.paused is true: nothing is changed, and no slave is promoted"
         } else {
             "spec.paused is false"
         },
     );
 
-    let auto: Vec<&str> = ["autoCreateTopicEnable", "autoCreateSubscriptionGroup"]
-        .into_iter()
-        .filter(|key| {
-            spec.brokers.config.get(*key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
-        })
-        .collect();
-    let warning = Verdict::new(
-        "Warning",
-        !auto.is_empty(),
-        if auto.is_empty() { Reason::AsExpected } else { Reason::AutoCreateEnabled },
-        if auto.is_empty() {
-            "topics and consumer groups come from resources alone".to_owned()
-        } else {
-            format!(
-                "{} is true: clients that are still running bring back topics and consumer groups whose resource was deleted",
-                auto.join(" and ")
-            )
-        },
-    );
+    let replication = replication_status::replication(cluster, seen, groups);
+    let fenced = replication_status::fenced(seen);
+    let warning = replication_status::warnings(cluster);
 
-    let must_hold = [&name_servers, &brokers, &available, &config, &storage];
+    let must_hold = [&name_servers, &brokers, &available, &replication, &config, &storage];
     // What people have to correct comes before what follows from it.
     let refused_first = Some(&config).filter(|config| config.reason == Reason::InvalidSpec);
     let failing = refused_first
@@ -354,12 +334,14 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         available,
         name_servers,
         brokers,
+        replication,
         progress,
         config,
         storage,
         degraded,
         scale_in,
         warning,
+        fenced,
         paused,
     ]
 }
@@ -378,6 +360,20 @@ fn config_applied(unobserved: bool, outdated: &[&str]) -> Verdict {
         (Status::False, Reason::ConfigOutdated, message)
     };
     Verdict::new("ConfigApplied", status, reason, message)
+}
+
+/// What is not ready of a group: itself, or its slaves.
+fn not_ready(group: &GroupStatus) -> Option<String> {
+    if group_status::is_away(group) {
+        return Some(group.name.clone());
+    }
+    let pods: Vec<&str> = group
+        .replicas
+        .iter()
+        .filter(|replica| !replica.ready)
+        .map(|replica| replica.pod.as_str())
+        .collect();
+    (!pods.is_empty()).then(|| pods.join(", "))
 }
 
 /// The troubles of some pods, to be put behind a sentence.

@@ -53,12 +53,14 @@ async fn name_servers_come_before_brokers() {
         "Available",
         "NameServersReady",
         "BrokersReady",
+        "ReplicationHealthy",
         "Progressing",
         "ConfigApplied",
         "StorageReady",
         "Degraded",
         "ScaleInBlocked",
         "Warning",
+        "Fenced",
         "ReconciliationPaused",
     ] {
         assert!(find(&first, kind).is_some(), "{kind} is missing from the first visit");

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::observe::World;
 use crate::apply::{Objects, quantity};
-use crate::build::names;
+use crate::build::{Tier, names};
 use crate::context::Context;
 use crate::crd::RocketMQCluster;
 use crate::error::Error;
@@ -49,17 +49,34 @@ pub async fn enlarge(
         .cloned()
         .collect();
     if let Some(set) = outdated.into_iter().next() {
-        let params = DeleteParams {
-            propagation_policy: Some(PropagationPolicy::Orphan),
-            ..DeleteParams::default()
-        };
-        objects.delete(&set, params).await?;
+        objects.delete(&set, leaving_pods()).await?;
         return Err(Error::NotYet(format!(
             "StatefulSet {} is replaced for its larger volume",
             set.name_any()
         )));
     }
     Ok(())
+}
+
+/// Removes (leaving its pods) the StatefulSet of a tier that differs in a field which cannot change: a
+/// group that gets slaves starts them all at once. It is made anew by the next pass.
+///
+/// # Errors
+/// Fails when the API server does, and with [`Error::NotYet`] when it removed one.
+pub async fn replace_for(objects: &Objects, tier: &Tier, world: &World) -> Result<(), Error> {
+    let name = tier.workload.name_any();
+    let Some(live) = world.stateful_sets.get(&name) else { return Ok(()) };
+    let wanted = tier.workload.spec.pod_management_policy.as_deref();
+    let has = live.spec.pod_management_policy.as_deref();
+    if wanted.is_none() || has == wanted || live.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    objects.delete(live, leaving_pods()).await?;
+    Err(Error::NotYet(format!("StatefulSet {name} is replaced to start its pods at once")))
+}
+
+fn leaving_pods() -> DeleteParams {
+    DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() }
 }
 
 /// The claim templates to send for a StatefulSet that exists: those it has.

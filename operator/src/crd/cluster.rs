@@ -7,98 +7,25 @@ use k8s_openapi::api::core::v1::{
     Affinity, EnvVar, LocalObjectReference, ResourceRequirements, Toleration,
     TopologySpreadConstraint,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::rule;
-use super::settings::{self, Settings};
+use keys::{broker_keys, name_server_keys};
 
-/// Keys of broker.conf that follow from the rest of the resource, with what to do instead: one owner
-/// per key.
-pub const OWNED_BROKER_KEYS: &[(&str, &str)] = &[
-    ("bindAddress", "brokers listen on every address of their pod"),
-    ("brokerClusterName", "it is metadata.name"),
-    ("brokerConfigPath", "the file is made by the operator"),
-    ("brokerIP1", "brokers advertise the name of their Service"),
-    ("brokerIP2", "brokers advertise the name of their Service"),
-    ("brokerId", "each group has one broker, its master"),
-    ("brokerName", "it is metadata.name, -broker- and the group's number"),
-    ("brokerPermission", "use a Topic's permission"),
-    ("brokerRole", "each group has one broker, its master"),
-    ("enableControllerMode", "groups have one broker"),
-    ("enableDLegerCommitLog", "groups have one broker"),
-    ("fetchNameSrvAddrByDnsLookup", "brokers know every name server by name"),
-    ("fetchNamesrvAddrByAddressServer", "brokers know every name server by name"),
-    ("haListenPort", "groups have one broker"),
-    ("haMasterAddress", "groups have one broker"),
-    ("listenPort", "it is 10911"),
-    ("metricsExporterType", "metrics are served for Prometheus"),
-    ("metricsPromExporterHost", "metrics are served on every address of the pod"),
-    ("metricsPromExporterPort", "it is 5557"),
-    ("namesrvAddr", "it follows from nameServers.replicas"),
-    ("readOnlyCommitLogStorePaths", "the store is on the group's volume"),
-    ("rocketmqHome", "the store is on the group's volume"),
-    ("storePathCommitLog", "the store is on the group's volume"),
-    ("storePathRootDir", "the store is on the group's volume"),
-];
+pub use keys::{OWNED_BROKER_KEYS, OWNED_NAME_SERVER_KEYS};
+pub use replication::{Failover, FailoverPolicy, Replication, ReplicationMode};
+pub use status::{
+    Endpoint, FailoverStatus, GroupStatus, NameServersStatus, ReplicaStatus, RocketMQClusterStatus,
+    RolloutStatus, StorageStatus,
+};
 
-/// Keys of namesrv.conf that the operator sets, with what to do instead.
-pub const OWNED_NAME_SERVER_KEYS: &[(&str, &str)] = &[
-    ("bindAddress", "name servers listen on every address of their pod"),
-    ("configStorePath", "the file is made by the operator"),
-    ("enableControllerInNamesrv", "groups have one broker"),
-    ("kvConfigPath", "it is in the pod's scratch directory"),
-    ("listenPort", "it is 9876"),
-    ("metricsExporterType", "metrics are served for Prometheus"),
-    ("metricsPromExporterHost", "metrics are served on every address of the pod"),
-    ("metricsPromExporterPort", "it is 5557"),
-    ("rocketmqHome", "it is the pod's scratch directory"),
-];
+mod keys;
+mod replication;
+mod status;
 
-fn broker_keys(schema: &mut Schema) {
-    let rules = vec![settings::buffered_sync_rule()];
-    configuration(schema, settings::BROKER, 128, OWNED_BROKER_KEYS, rules);
-}
-
-fn name_server_keys(schema: &mut Schema) {
-    configuration(schema, settings::NAME_SERVER, 64, OWNED_NAME_SERVER_KEYS, Vec::new());
-}
-
-/// The schema of a configuration file's entries. A rule per key, since a message that names the key
-/// by an expression costs more than the API server allows.
-fn configuration(
-    schema: &mut Schema,
-    settings: Settings,
-    entries_max: u32,
-    owned: &[(&str, &str)],
-    more: Vec<serde_json::Value>,
-) {
-    let field = settings.field;
-    let mut rules = vec![json!({
-        "rule": "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9]*$'))",
-        "message": format!("{field}: a key is letters and digits, as RocketMQ names it"),
-    })];
-    rules.extend(settings.rules(owned));
-    rules.extend(more);
-    rules.extend(owned.iter().map(|(key, instead)| {
-        json!({
-            "rule": format!("!('{key}' in self)"),
-            "message": format!("{field}.{key} is set by the operator ({instead}): remove it"),
-        })
-    }));
-    schema.insert("maxProperties".to_owned(), json!(entries_max));
-    schema.insert(
-        "additionalProperties".to_owned(),
-        // One line: a line break would be another entry.
-        json!({"type": "string", "maxLength": 1024, "pattern": "^[^\\n\\r]*$"}),
-    );
-    schema.insert("x-kubernetes-validations".to_owned(), json!(rules));
-}
-
-/// A RocketMQ cluster: a tier of name servers and broker groups of one master each.
+/// A RocketMQ cluster: a tier of name servers, and broker groups of a master and its slaves each.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, KubeSchema)]
 #[kube(
     group = "rocketmq.rs",
@@ -139,9 +66,19 @@ fn configuration(
         json_path = ".status.nameServers.ready",
         priority = 1
     ),
+    printcolumn(
+        name = "LastFailover",
+        type_ = "date",
+        json_path = ".status.lastFailover.time",
+        priority = 1
+    ),
     validation = rule(
         "size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         "'metadata.name: \"' + self.metadata.name + '\" cannot name Services: use at most 40 characters, lower-case letters, digits and \"-\", starting with a letter'"
+    ),
+    validation = rule(
+        "!(has(self.spec.brokers.replication) && self.spec.brokers.replication.mode == 'Async') || (has(self.spec.failover) && (!self.spec.failover.enabled || self.spec.failover.policy == 'Availability'))",
+        "'brokers.replication.mode: Async asks for failover.policy: Availability, since a slave may lack messages that were acknowledged; set it, or use Sync'"
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -166,6 +103,10 @@ pub struct RocketMQClusterSpec {
 
     /// The broker groups.
     pub brokers: Brokers,
+
+    /// What is done when a master is lost. It concerns groups with slaves.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failover: Failover,
 
     /// Disruption budgets of the pods.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -254,8 +195,16 @@ fn name_server_replicas() -> i32 {
     3
 }
 
-/// The broker groups. Each group has one master and its own volume.
+/// The broker groups. Each group has one master, and each of its brokers a volume.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, KubeSchema)]
+#[x_kube(validation = rule(
+    "!has(self.replication) || !has(self.replication.inSyncReplicas) || self.replication.inSyncReplicas <= self.replicasPerGroup + 1",
+    "'brokers.replication.inSyncReplicas: %d is more than the %d brokers of a group: lower it, or raise brokers.replicasPerGroup'.format([self.replication.inSyncReplicas, self.replicasPerGroup + 1])"
+))]
+#[x_kube(validation = rule(
+    "!has(self.replication) || self.replication.minInSyncReplicas <= (has(self.replication.inSyncReplicas) ? self.replication.inSyncReplicas : self.replicasPerGroup + 1)",
+    "'brokers.replication.minInSyncReplicas: %d is more than %d copies: lower it, or raise brokers.replication.inSyncReplicas or brokers.replicasPerGroup'.format([self.replication.minInSyncReplicas, has(self.replication.inSyncReplicas) ? self.replication.inSyncReplicas : self.replicasPerGroup + 1])"
+))]
 #[serde(rename_all = "camelCase")]
 pub struct Brokers {
     /// Number of broker groups. It can grow; taking a group away is refused, since its messages
@@ -270,12 +219,26 @@ pub struct Brokers {
     ))]
     pub groups: i32,
 
+    /// Slaves of each group. With 1 or more, the loss of a master is made good by the promotion of a
+    /// slave. With 0, the default, a group is away while its only broker is, and its messages are on
+    /// one volume alone.
+    #[serde(default)]
+    #[x_kube(validation = rule(
+        "self >= 0 && self <= 8",
+        "'brokers.replicasPerGroup: %d is outside 0..8'.format([self])"
+    ))]
+    pub replicas_per_group: i32,
+
+    /// How messages get to the slaves.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub replication: Replication,
+
     /// Keys of broker.conf as RocketMQ names them, values as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(transform = broker_keys)]
     pub config: BTreeMap<String, String>,
 
-    /// The volume of each group.
+    /// The volume of each broker.
     pub storage: Storage,
 
     /// Requests and limits of the container.
@@ -297,6 +260,18 @@ pub struct Brokers {
 
 fn termination_grace_seconds() -> i64 {
     300
+}
+
+impl Brokers {
+    /// Brokers of a group, its master included.
+    pub fn pods_per_group(&self) -> i32 {
+        self.replicas_per_group.saturating_add(1)
+    }
+
+    /// Copies that a group is to have, the master's included.
+    pub fn in_sync_replicas(&self) -> i32 {
+        self.replication.in_sync_replicas.unwrap_or_else(|| self.pods_per_group())
+    }
 }
 
 /// The volume that holds a group's CommitLog, ConsumeQueue and config.
@@ -356,8 +331,9 @@ pub struct DisruptionBudgets {
     /// Keeps evictions from taking more than one name server at a time.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Refuses the eviction of brokers. A group has one replica, so a node with a broker cannot be
-    /// drained until this is taken back or the pod is deleted by hand.
+    /// Refuses the eviction of brokers of groups without slaves: a node with one cannot be drained
+    /// until this is taken back or the pod is deleted by hand. Of a group with slaves one broker at a
+    /// time may be evicted, whatever this says.
     #[serde(default)]
     pub protect_single_replica_groups: bool,
 }
@@ -406,119 +382,6 @@ pub struct PodTemplate {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub env: Vec<EnvVar>,
-}
-
-/// What the operator last saw of a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RocketMQClusterStatus {
-    /// Generation of the spec that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Conditions by type; all types are present from the first visit.
-    #[serde(default)]
-    pub conditions: Vec<Condition>,
-    /// Version that every pod runs, once they agree: the tag of the broker image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// Addresses to hand to clients.
-    #[serde(default)]
-    pub endpoints: Vec<Endpoint>,
-    /// The name servers.
-    #[serde(default)]
-    pub name_servers: NameServersStatus,
-    /// The broker groups by number.
-    #[serde(default)]
-    pub groups: Vec<GroupStatus>,
-    /// Groups whose pod is ready, of whatever template it is.
-    #[serde(default)]
-    pub groups_ready: i32,
-    /// Groups wanted.
-    #[serde(default)]
-    pub groups_desired: i32,
-    /// Groups whose master every ready name server knows.
-    #[serde(default)]
-    pub masters_writable: i32,
-    /// `ready/wanted` groups, for the printed column.
-    #[serde(default)]
-    pub ready: String,
-    /// Label selector of the broker pods, for the scale subresource.
-    #[serde(default)]
-    pub selector: String,
-    /// The roll-out under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollout: Option<RolloutStatus>,
-    /// The volumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage: Option<StorageStatus>,
-}
-
-/// One address for clients.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Endpoint {
-    /// Which listener it belongs to.
-    pub name: String,
-    /// `host:port` of the name servers.
-    pub address: String,
-}
-
-/// The name server tier as seen.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NameServersStatus {
-    /// Wanted name servers.
-    pub desired: i32,
-    /// Ready name servers.
-    pub ready: i32,
-    /// Pod names.
-    #[serde(default)]
-    pub names: Vec<String>,
-}
-
-/// One broker group as seen.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupStatus {
-    /// brokerName.
-    pub name: String,
-    /// `Pending`, `NotReady`, `Unregistered`, `Updating` or `Ready`.
-    pub state: String,
-    /// Pod that is the master.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub master: Option<String>,
-    /// Address that clients are told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<String>,
-    /// Whether every ready name server knows the master.
-    #[serde(default)]
-    pub writable: bool,
-    /// Whether the pod runs the current template.
-    #[serde(default)]
-    pub updated: bool,
-}
-
-/// A roll-out under way.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RolloutStatus {
-    /// Pods that run the current template.
-    pub updated: i32,
-    /// All pods.
-    pub total: i32,
-    /// What is being waited for.
-    pub step: String,
-}
-
-/// The volumes as seen.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StorageStatus {
-    /// Size asked for.
-    pub requested: String,
-    /// Claims whose capacity is not yet that size.
-    #[serde(default)]
-    pub pending: Vec<String>,
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -200,3 +200,99 @@ fn versions_are_image_tags() {
     let message = refused(&manifest);
     assert!(message.contains("version: \"1.0 beta\" is no image tag"), "{message}");
 }
+
+fn replicated(brokers: Value, failover: Option<Value>) -> Value {
+    let mut manifest = manifest(minimal());
+    for (key, value) in brokers.as_object().expect("fields") {
+        manifest["spec"]["brokers"][key] = value.clone();
+    }
+    if let Some(failover) = failover {
+        manifest["spec"]["failover"] = failover;
+    }
+    manifest
+}
+
+#[test]
+fn clusters_from_before_slaves_stay_without() {
+    let cluster = typed(&manifest(minimal()));
+    assert_eq!(cluster.spec.brokers.replicas_per_group, 0);
+    assert_eq!(cluster.spec.brokers.replication, Replication::default());
+    assert_eq!(cluster.spec.failover, Failover::default());
+    cluster.validate_cel().expect("accepted");
+}
+
+#[test]
+fn slaves_and_copies_that_fit_are_accepted() {
+    for (brokers, failover) in [
+        (json!({"replicasPerGroup": 1}), None),
+        (json!({"replicasPerGroup": 2, "replication": {"minInSyncReplicas": 3}}), None),
+        (
+            json!({"replicasPerGroup": 2, "replication": {"inSyncReplicas": 2, "minInSyncReplicas": 2}}),
+            Some(json!({"delaySeconds": 5})),
+        ),
+        (
+            json!({"replicasPerGroup": 1, "replication": {"mode": "Async"}}),
+            Some(json!({"policy": "Availability"})),
+        ),
+        (
+            json!({"replicasPerGroup": 1, "replication": {"mode": "Async"}}),
+            Some(json!({"enabled": false})),
+        ),
+    ] {
+        typed(&replicated(brokers.clone(), failover)).validate_cel().unwrap_or_else(|errors| {
+            panic!("{brokers}: {errors:?}");
+        });
+    }
+}
+
+#[test]
+fn copies_that_cannot_be_are_refused() {
+    for (brokers, message) in [
+        (json!({"replicasPerGroup": 9}), "brokers.replicasPerGroup: 9 is outside 0..8"),
+        (
+            json!({"replicasPerGroup": 1, "replication": {"inSyncReplicas": 3}}),
+            "brokers.replication.inSyncReplicas: 3 is more than the 2 brokers of a group",
+        ),
+        (
+            json!({"replicasPerGroup": 1, "replication": {"minInSyncReplicas": 3}}),
+            "brokers.replication.minInSyncReplicas: 3 is more than 2 copies",
+        ),
+        (
+            json!({"replicasPerGroup": 2, "replication": {"inSyncReplicas": 2, "minInSyncReplicas": 3}}),
+            "brokers.replication.minInSyncReplicas: 3 is more than 2 copies",
+        ),
+        (
+            json!({"replicasPerGroup": 2, "replication": {"minInSyncReplicas": 0}}),
+            "brokers.replication.minInSyncReplicas: 0 is less than 1",
+        ),
+        (
+            json!({"replicasPerGroup": 1, "replication": {"mode": "Async"}}),
+            "Async asks for failover.policy: Availability",
+        ),
+    ] {
+        let found = refused(&replicated(brokers, None));
+        assert!(found.contains(message), "{message:?} is not in {found}");
+    }
+}
+
+#[test]
+fn lease_times_that_would_yield_two_masters_are_refused() {
+    for (failover, message) in [
+        (
+            json!({"leaseDurationSeconds": 10}),
+            "failover.leaseDurationSeconds: 10 is not more than renewDeadlineSeconds, 10",
+        ),
+        (
+            json!({"renewDeadlineSeconds": 6, "retryPeriodSeconds": 5}),
+            "failover.renewDeadlineSeconds: 6 is not more than 1.2 times retryPeriodSeconds, 5",
+        ),
+        (json!({"delaySeconds": -1}), "failover.delaySeconds: -1 is outside 0..3600"),
+        (
+            json!({"leaseDurationSeconds": 301}),
+            "failover.leaseDurationSeconds: 301 is outside 2..300",
+        ),
+    ] {
+        let found = refused(&replicated(json!({"replicasPerGroup": 1}), Some(failover)));
+        assert!(found.contains(message), "{message:?} is not in {found}");
+    }
+}

@@ -34,6 +34,16 @@ pub const FORCE_DELETE_ANNOTATION: &str = "rocketmq.rs/force-delete";
 /// Names the consumer groups (comma separated, `*` for all) that a queue shrink does not wait for.
 pub const SKIP_DRAIN_ANNOTATION: &str = "rocketmq.rs/skip-drain";
 
+/// Pods, comma separated, that must neither serve nor become master; `*` for all. It holds while it is
+/// there.
+pub const FENCE_ANNOTATION: &str = "rocketmq.rs/fence";
+/// Asks for another master: pods that shall be it, or groups where any other in sync will do, comma
+/// separated. The operator takes away what it has answered.
+pub const SWITCHOVER_ANNOTATION: &str = "rocketmq.rs/switchover";
+/// Groups, comma separated, that may once get a master that lacks acknowledged messages. The operator
+/// takes away what it has made use of.
+pub const ALLOW_UNCLEAN_ANNOTATION: &str = "rocketmq.rs/allow-unclean";
+
 /// The cluster, in the same namespace, that a Topic or ConsumerGroup belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

@@ -144,13 +144,20 @@ impl ApiServer {
                     pod["metadata"]["name"] = json!(pod_name);
                     pod["metadata"]["namespace"] = json!("ns");
                     pod["metadata"]["labels"]["controller-revision-hash"] = json!(hash);
-                    pod["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+                    pod["metadata"]["labels"][names::POD_NAME_LABEL] = json!(pod_name);
+                    pod["status"] = json!({
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                        // Each pod answers under its own name.
+                        "podIP": pod_name,
+                    });
                     state.store(key, pod);
                 }
             }
-            let surplus = set["spec"]["replicas"].as_i64().expect("replicas");
-            let key = ("pods".to_owned(), format!("{name}-{surplus}"));
-            state.objects.remove(&key);
+            let replicas = set["spec"]["replicas"].as_i64().expect("replicas");
+            for surplus in replicas..replicas + 9 {
+                let key = ("pods".to_owned(), format!("{name}-{surplus}"));
+                state.objects.remove(&key);
+            }
             state.objects.insert(("statefulsets".to_owned(), name), set);
         }
     }

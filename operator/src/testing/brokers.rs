@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use parking_lot::Mutex;
+use rocketmq_replication::Report;
 
 use crate::build::names;
 use crate::rocketmq::{
@@ -19,6 +20,7 @@ struct State {
     progress: BTreeMap<(String, String), Vec<Progress>>,
     members: BTreeSet<(String, String)>,
     registered: BTreeMap<String, String>,
+    replicas: BTreeMap<String, Report>,
     down: BTreeSet<String>,
     writes: Vec<String>,
 }
@@ -49,6 +51,15 @@ impl Brokers {
         } else {
             state.down.remove(&address(number));
         }
+    }
+
+    /// What the broker at an address says of its log; `None`: it does not answer.
+    pub(crate) fn set_replica(&self, address: &str, report: Option<Report>) {
+        let mut state = self.state.lock();
+        match report {
+            Some(report) => state.replicas.insert(address.to_owned(), report),
+            None => state.replicas.remove(address),
+        };
     }
 
     pub(crate) fn set_topic(&self, number: i32, topic: &str, settings: Option<TopicSettings>) {
@@ -132,6 +143,20 @@ impl BrokerAdmin for Brokers {
     ) -> Answer<'a, BTreeMap<String, String>> {
         self.ask("cluster_info", name_server, |state| state.registered.clone())
     }
+
+    fn replica<'a>(&'a self, broker: &'a str) -> Answer<'a, Report> {
+        async move {
+            self.state.lock().replicas.get(broker).cloned().ok_or_else(|| AdminError {
+                operation: "epoch_cache",
+                address: broker.to_owned(),
+                message: "connection refused".to_owned(),
+                refused: None,
+            })
+        }
+        .boxed()
+    }
+
+    fn forget<'a>(&'a self, _broker: &'a str) {}
 
     fn topic<'a>(&'a self, broker: &'a str, topic: &'a str) -> Answer<'a, Option<TopicSettings>> {
         self.ask("get_topic", broker, move |state| state.topics.get(&key(broker, topic)).cloned())
