@@ -15,7 +15,7 @@ use super::observe::is_ready;
 use crate::build::names;
 
 /// How long a pod may take to become ready before the roll-out counts as stuck.
-const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(600);
+pub(crate) const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(600);
 
 /// A tier or group with its pods.
 #[derive(Clone, Debug)]

@@ -7,11 +7,11 @@ use kube::ResourceExt;
 use rocketmq_replication::Report;
 
 use super::observe::{Registration, World};
-use super::rollout::{Roll, TierView};
+use super::rollout::{Roll, STUCK_AFTER, TierView};
 use super::trouble::Trouble;
 use super::{group_status, replication_status, volumes};
 use crate::build::{Scale, names};
-use crate::conditions::{Reason, Status, Verdict, merge};
+use crate::conditions::{Reason, Status, Verdict, find, merge};
 use crate::context::namespace_of;
 use crate::crd::RocketMQCluster;
 use crate::crd::cluster::{
@@ -100,7 +100,7 @@ pub fn compute(
     let groups_ready = count(groups.iter().filter(|group| !group_status::is_away(group)));
     let masters_writable = count(groups.iter().filter(|group| group.writable));
     let before = cluster.status.as_ref();
-    let conditions = verdicts(cluster, seen, &groups);
+    let conditions = verdicts(cluster, seen, &groups, now);
     let current = tiers.iter().all(|t| t.observed && t.updated() == t.replicas);
     let requested = &cluster.spec.brokers.storage.size;
     RocketMQClusterStatus {
@@ -165,7 +165,12 @@ fn rollout(tiers: &[TierView<'_>], roll: &Roll<'_>, under_way: bool) -> Option<R
     })
 }
 
-fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) -> Vec<Verdict> {
+fn verdicts(
+    cluster: &RocketMQCluster,
+    seen: &Seen<'_>,
+    groups: &[GroupStatus],
+    now: Timestamp,
+) -> Vec<Verdict> {
     let Seen { world, tiers, registrations, roll, refused, troubles, scale, .. } = *seen;
     let spec = &cluster.spec;
     let name_servers_ready =
@@ -270,7 +275,13 @@ fn verdicts(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) 
         },
     );
 
-    let stuck = matches!(roll, Roll::Wait { stuck: true, .. });
+    let stuck = match roll {
+        // For copies to come in sync, unless for what has a time of its own.
+        Roll::Wait { stuck, .. } => {
+            *stuck || (!outdated.is_empty() && behind_for_long(cluster, now))
+        }
+        _ => false,
+    };
     let step = match roll {
         Roll::Done => "every pod is there and current".to_owned(),
         Roll::Wait { step, .. } => format!("waiting for {step}"),
@@ -360,6 +371,15 @@ fn config_applied(unobserved: bool, outdated: &[&str]) -> Verdict {
         (Status::False, Reason::ConfigOutdated, message)
     };
     Verdict::new("ConfigApplied", status, reason, message)
+}
+
+/// Whether copies have been missing for longer than a step of a roll-out should take.
+fn behind_for_long(cluster: &RocketMQCluster, now: Timestamp) -> bool {
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
+    find(conditions.unwrap_or_default(), "ReplicationHealthy").is_some_and(|condition| {
+        let since = condition.last_transition_time.0;
+        condition.status == "False" && now.duration_since(since) > STUCK_AFTER
+    })
 }
 
 /// What is not ready of a group: itself, or its slaves.

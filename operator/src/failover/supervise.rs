@@ -41,7 +41,8 @@ impl Group<'_> {
             let seen = self.seen(record, ended, &[]);
             self.memory.lock().supervisor(policy.clone()).decide(now, record, &seen)
         };
-        if decision != Decision::Keep {
+        let doubtful = record.is_some_and(|versioned| self.is_doubtful(&versioned.record));
+        if decision != Decision::Keep || doubtful {
             let reports = self.reports().await;
             let seen = self.seen(record, ended, &reports);
             let now = self.ctx.monotonic();
@@ -56,7 +57,8 @@ impl Group<'_> {
                 memory.blocked = None;
                 // Each renewal is an event; without one the lease runs out then.
                 let left = lease_ms.saturating_sub(now.0.saturating_sub(memory.renewed.0));
-                Ok(Action::requeue(Duration::from_millis(left).max(SOON)))
+                let left = if doubtful { SOON } else { Duration::from_millis(left).max(SOON) };
+                Ok(Action::requeue(left))
             }
             Decision::Wait { reason, until } => {
                 self.note_loss(now, reason);
@@ -93,6 +95,17 @@ impl Group<'_> {
                 || request::unclean(self.cluster.annotations(), &self.broker),
             known_epoch: Epoch(known.unwrap_or(0)),
         }
+    }
+
+    /// Whether the holder may have ended although its lease has not: its pod is another one, or not
+    /// ready. Then a younger process on its volume may tell.
+    fn is_doubtful(&self, record: &GroupRecord) -> bool {
+        let (Some(holder), Some(master)) = (&record.holder, record.master) else { return false };
+        let uid = holder.incarnation.split(':').next();
+        !self
+            .pods
+            .get(&master)
+            .is_some_and(|pod| is_ready(pod) && pod.metadata.uid.as_deref() == uid)
     }
 
     /// Whether the process that holds the lease is proven to have ended, by its pod now or before.

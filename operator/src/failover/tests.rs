@@ -246,6 +246,24 @@ async fn a_silent_master_keeps_its_lease_for_the_whole_duration() {
     assert!(!record.vacated, "it may be alive");
 }
 
+/// Its pod was removed by force, so nobody saw the container stop; another one has taken up its volume.
+#[tokio::test(start_paused = true)]
+async fn a_younger_process_on_the_masters_volume_proves_its_end() {
+    let play = Play::ready(1).await;
+    play.server.delete("pods", "demo-broker-0-0");
+    play.replicas.falls_silent(1);
+    play.look().await;
+    assert_eq!(play.replicas.record().epoch, Epoch(1));
+    play.server.run_workloads();
+    play.look().await;
+    assert_eq!(play.replicas.record().epoch, Epoch(1), "it runs perhaps, and says nothing yet");
+    play.replicas.says(1, 1, 100);
+    play.look().await;
+    let record = play.replicas.record();
+    assert_eq!((record.epoch, record.master), (Epoch(2), Some(ReplicaId(2))));
+    assert!(record.vacated);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_starts_counts_a_lease_from_its_own_first_look() {
     let play = Play::ready(1).await;
