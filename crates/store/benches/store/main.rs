@@ -7,6 +7,7 @@
 mod append;
 mod bed;
 mod counting;
+mod dispatch;
 mod limits;
 mod read;
 
@@ -17,10 +18,11 @@ use bed::{Options, Result};
 
 type Case = fn(&Options) -> Result;
 
-const CASES: [(&str, Case); 8] = [
+const CASES: [(&str, Case); 9] = [
     ("limits", limits::run),
     ("append", append::against_bare),
     ("threads", append::threads),
+    ("dispatch", dispatch::against_append),
     ("sync", append::sync_flush),
     ("pull", read::pull),
     ("recovery", read::recovery),
