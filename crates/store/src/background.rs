@@ -1,5 +1,5 @@
-//! The threads of a store: committer, flusher, preallocation, index, retention, and one that does
-//! the rest from time to time.
+//! The threads of a store: committer, flusher, the one that tells whose messages are durable,
+//! preallocation, index, retention, and one that does the rest from time to time.
 //!
 //! Owns what the threads share with the store, and their beginning and end. What they do is in
 //! `commit`, `flush`, `preallocation` and `retention`.
@@ -223,9 +223,11 @@ impl Threads {
     /// When the system has no thread to give; those that run are ended by [`Threads::end`].
     pub(crate) fn start(&self, parts: &Arc<Parts>) -> Result<(), StoreError> {
         type Body = fn(&Parts);
-        let threads: [(&str, Body); 6] = [
+        parts.flusher.expect_teller();
+        let threads: [(&str, Body); 7] = [
             ("store-commit", |parts| parts.committer.run(parts)),
             ("store-flush", |parts| parts.flusher.run(parts)),
+            ("store-tell", |parts| parts.flusher.run_teller()),
             ("store-allocate", |parts| parts.log.preallocation.run(&parts.log.files)),
             ("store-retention", Parts::run_retention),
             ("store-index", Parts::run_index),
@@ -255,7 +257,7 @@ impl Threads {
             index.stop();
         }
         for thread in std::mem::take(&mut *self.running.lock()) {
-            // The last owner of the store may be a callback that the flusher called.
+            // The last owner of the store may be a callback that one of them called.
             if thread.thread().id() != std::thread::current().id() {
                 // A panic was reported by the thread itself.
                 let _ = thread.join();

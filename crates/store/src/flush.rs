@@ -1,11 +1,15 @@
 //! Making the log, the queues and the index durable.
 //!
-//! One flusher syncs the log: waiters that came meanwhile form a group and share one sync. A failed
-//! sync is final, since the kernel may have dropped the pages it could not write: the store then
+//! One flusher syncs the log: waiters that came meanwhile form a group and share one sync. Another
+//! thread tells those of the group in front, so that the next sync does not wait for all of that: to
+//! wake a waiter can take longer than its share of a sync. It begins once as many wait as are still
+//! to be told: at once, groups would be small, as those who are told come back with more; once all
+//! are told, the disk would be idle meanwhile. A failed sync is final, since the kernel may have dropped the pages it could not write: the store then
 //! refuses appends, and no sync is tried again until the directory was recovered.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -34,6 +38,16 @@ pub enum DurableOutcome {
 /// What a waiter leaves to be called.
 pub(crate) type DurableCallback = Box<dyn FnOnce(DurableOutcome) + Send>;
 
+/// Those whose messages are durable and who do not know yet.
+#[derive(Default)]
+struct Served {
+    callbacks: Vec<DurableCallback>,
+    /// Whether the teller runs.
+    has_teller: bool,
+    /// Whether the flusher has ended, so that no more come.
+    is_last: bool,
+}
+
 #[derive(Default)]
 struct Waiters {
     waiting: Vec<(i64, DurableCallback)>,
@@ -47,6 +61,11 @@ pub(crate) struct Flusher {
     durable: Published<Durable>,
     waiters: Mutex<Waiters>,
     wake: Condvar,
+    /// Bounded by the number of those who wait. The teller takes all at once.
+    served: Mutex<Served>,
+    tell: Condvar,
+    /// How many of those have not been told.
+    untold: AtomicUsize,
     /// Held during a sync: there is one at a time.
     turn: Mutex<()>,
 }
@@ -63,6 +82,9 @@ impl Flusher {
             durable: Published::new(Durable(0)),
             waiters: Mutex::default(),
             wake: Condvar::new(),
+            served: Mutex::default(),
+            tell: Condvar::new(),
+            untold: AtomicUsize::new(0),
             turn: Mutex::new(()),
         }
     }
@@ -77,7 +99,7 @@ impl Flusher {
     }
 
     /// Calls `callback` once everything in front of `end` is durable: now, if it is already, else
-    /// from the thread that syncs.
+    /// from another thread of the store.
     pub(crate) fn on_durable(&self, end: i64, callback: DurableCallback) {
         let mut waiters = self.waiters.lock();
         if let Some(reason) = &waiters.failed {
@@ -90,8 +112,21 @@ impl Flusher {
             return callback(DurableOutcome::Durable);
         }
         waiters.waiting.push((end, callback));
+        self.wake_for_group(waiters);
+    }
+
+    /// Whether those who wait are enough to be served.
+    fn is_group(&self, waiters: &Waiters) -> bool {
+        let waiting = waiters.waiting.len();
+        waiting > 0 && waiting >= self.untold.load(Ordering::Acquire)
+    }
+
+    fn wake_for_group(&self, waiters: MutexGuard<'_, Waiters>) {
+        let is_group = self.is_group(&waiters);
         drop(waiters);
-        self.wake.notify_one();
+        if is_group {
+            self.wake.notify_one();
+        }
     }
 
     /// Keeps syncs from beginning, after the one that runs.
@@ -127,6 +162,15 @@ impl Flusher {
     /// # Errors
     /// When a sync failed, now or earlier.
     pub(crate) fn flush(&self, parts: &Parts) -> Result<(), Refusal> {
+        for callback in self.sync_group(parts)? {
+            callback(DurableOutcome::Durable);
+        }
+        Ok(())
+    }
+
+    /// Syncs what was written so far. Returns the waiters whom that serves; after an error they were
+    /// told.
+    fn sync_group(&self, parts: &Parts) -> Result<Vec<DurableCallback>, Refusal> {
         let Parts { log, checkpoint, .. } = parts;
         let turn = self.turn.lock();
         let mut group = {
@@ -164,15 +208,65 @@ impl Flusher {
             words.physic_msg_timestamp_ms = words.physic_msg_timestamp_ms.max(timestamp_ms);
         });
         drop(turn);
+        let mut served = Vec::with_capacity(group.len());
         for (wanted, callback) in group {
             if wanted <= end {
-                callback(DurableOutcome::Durable);
+                served.push(callback);
             } else {
                 // Only for someone who waits for what is not even written.
                 self.waiters.lock().waiting.push((wanted, callback));
             }
         }
-        Ok(())
+        Ok(served)
+    }
+
+    /// Lets the teller call these, or calls them if there is none.
+    fn hand_over(&self, callbacks: Vec<DurableCallback>) {
+        let mut served = self.served.lock();
+        if served.has_teller {
+            self.untold.fetch_add(callbacks.len(), Ordering::AcqRel);
+            served.callbacks.extend(callbacks);
+            drop(served);
+            self.tell.notify_one();
+            return;
+        }
+        drop(served);
+        for callback in callbacks {
+            callback(DurableOutcome::Durable);
+        }
+    }
+
+    /// Lets [`Flusher::run_teller`] be counted on. To be called before any of the threads runs.
+    pub(crate) fn expect_teller(&self) {
+        self.served.lock().has_teller = true;
+    }
+
+    /// Calls those whom the flusher serves, until that has ended.
+    pub(crate) fn run_teller(&self) {
+        let mut served = self.served.lock();
+        loop {
+            let callbacks = std::mem::take(&mut served.callbacks);
+            if callbacks.is_empty() {
+                if served.is_last {
+                    return;
+                }
+                self.tell.wait(&mut served);
+                continue;
+            }
+            drop(served);
+            for callback in callbacks {
+                callback(DurableOutcome::Durable);
+                self.untold.fetch_sub(1, Ordering::AcqRel);
+                self.wake_for_group(self.waiters.lock());
+            }
+            served = self.served.lock();
+        }
+    }
+
+    /// Ends [`Flusher::run_teller`] once it has called all.
+    fn end_teller(&self) {
+        self.served.lock().is_last = true;
+        self.tell.notify_one();
     }
 
     /// Makes durable what the wipe after a failed write left, for the holder of the append lock,
@@ -221,6 +315,18 @@ impl Flusher {
 
     /// Flushes on demand and from time to time until stopped.
     pub(crate) fn run(&self, parts: &Parts) {
+        /// Also after a panic: whoever ends the threads waits for the teller.
+        struct EndsTeller<'a>(&'a Flusher);
+        impl Drop for EndsTeller<'_> {
+            fn drop(&mut self) {
+                self.0.end_teller();
+            }
+        }
+        let _ends = EndsTeller(self);
+        self.flush_until_stopped(parts);
+    }
+
+    fn flush_until_stopped(&self, parts: &Parts) {
         let Parts { config, log, .. } = parts;
         let interval = Duration::from_millis(config.flush_interval_commit_log_ms.max(1));
         let thorough = Duration::from_millis(config.flush_commit_log_thorough_interval_ms);
@@ -228,8 +334,8 @@ impl Flusher {
         let mut last_turn = Instant::now();
         loop {
             let mut waiters = self.waiters.lock();
-            // A waiter that came during the last sync is served at once.
-            while waiters.waiting.is_empty()
+            // Those that came during the last sync are served at once, if they are enough.
+            while !self.is_group(&waiters)
                 && !waiters.nudged
                 && !waiters.stopped
                 && last_turn.elapsed() < interval
@@ -261,9 +367,10 @@ impl Flusher {
                         || last_flush.elapsed() >= thorough))
             {
                 last_flush = Instant::now();
-                if self.flush(parts).is_err() {
+                match self.sync_group(parts) {
+                    Ok(served) => self.hand_over(served),
                     // Final: waiters are answered by `on_durable` itself from now on.
-                    return;
+                    Err(_) => return,
                 }
             }
         }

@@ -7,6 +7,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::faulty::Faulty;
@@ -29,6 +30,26 @@ fn wait_until_durable(store: &Store) {
         assert!(Instant::now() < patience, "{store:?}");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn the_next_sync_does_not_wait_until_those_of_the_last_one_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), |_| ());
+    let patience = Duration::from_secs(20);
+    let (let_go, held) = mpsc::channel::<()>();
+    let (told, is_told) = mpsc::channel();
+    append(&store, "A", 0, b"one");
+    let slow = move |_| {
+        told.send(()).unwrap();
+        held.recv_timeout(patience).unwrap();
+    };
+    store.on_durable(store.written().0, Box::new(slow));
+    is_told.recv_timeout(patience).unwrap();
+    append(&store, "A", 0, b"two");
+    store.on_durable(store.written().0, Box::new(|_| ()));
+    wait_until_durable(&store);
+    let_go.send(()).unwrap();
 }
 
 /// Twenty pages.

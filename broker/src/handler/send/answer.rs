@@ -180,7 +180,7 @@ pub(super) struct StoredWait {
 }
 
 impl StoredWait {
-    /// The wait for the disk has ended; may run on the flusher's thread.
+    /// The wait for the disk has ended; may run on a thread of the store.
     pub(super) fn flushed(mut self, end: WaitEnd) {
         let code = match end {
             WaitEnd::Flushed(DurableOutcome::Durable) | WaitEnd::Copied => {
