@@ -19,9 +19,10 @@ use rocketmq_protocol::message::record::{
 use crate::config::StoreConfig;
 use crate::consume_queue::{ConsumeQueue, INNER_BATCH_MAX, QueueFormat};
 use crate::dispatch::{Arrival, TagsCode, format_of};
+use crate::dispatch_properties::DispatchProperties;
 use crate::error::{AppendError, MessageError};
 use crate::index::NewEntry;
-use crate::index::key::{self, KeyHasher};
+use crate::index::key::KeyHasher;
 use crate::log_walk::SECTOR_BYTES;
 use crate::queue_table;
 
@@ -36,6 +37,8 @@ const FULL_BYTES: usize = 1 << 20;
 const KEPT_BYTES: usize = 2 << 20;
 /// Digits of a base offset: those of the largest.
 const INNER_BASE_DIGITS: usize = 19;
+/// Queues of a batch that a message's are compared with before they are looked up.
+const COMPARED_QUEUES: usize = 8;
 /// Hashes of keys that a cleared batch has room for.
 const KEPT_KEY_HASHES: usize = 4 * FULL_MESSAGES;
 
@@ -110,8 +113,8 @@ pub(crate) struct Entry {
     pub(crate) tags_code: TagsCode,
     /// Place of its keys' hashes among those of the batch.
     pub(crate) key_hashes: Range<usize>,
-    /// Its queue; none for records outside of queues.
-    pub(crate) queue: Option<Arc<ConsumeQueue>>,
+    /// Which of the batch's queues it goes to; none for records outside of queues.
+    pub(crate) queue: Option<usize>,
     pub(crate) result: AppendResult,
 }
 
@@ -123,6 +126,10 @@ pub struct AppendBatch {
     pub(crate) entries: Vec<Entry>,
     /// What the index will have of the messages, in their order.
     pub(crate) key_hashes: Vec<i32>,
+    /// Hashes keys of the newest entry's topic.
+    hasher: Option<KeyHasher>,
+    /// Where the entries go, while the batch is being appended.
+    pub(crate) queues: Vec<Arc<ConsumeQueue>>,
     /// Ends, as indexes into `entries`, of the runs that must lie in one file.
     pub(crate) groups: Vec<usize>,
     /// How many entries, from the first on, have their results.
@@ -138,6 +145,8 @@ impl AppendBatch {
             buffer: Vec::new(),
             entries: Vec::new(),
             key_hashes: Vec::new(),
+            hasher: None,
+            queues: Vec::new(),
             groups: Vec::new(),
             appended: 0,
             error: None,
@@ -172,6 +181,7 @@ impl AppendBatch {
         self.entries.clear();
         self.key_hashes.clear();
         self.key_hashes.shrink_to(KEPT_KEY_HASHES);
+        self.queues.clear();
         self.groups.clear();
         self.arrivals.clear();
         self.appended = 0;
@@ -323,13 +333,18 @@ impl AppendBatch {
                 max: limits.body_bytes_max,
             });
         }
+        // Mostly the next message is of the same topic, and that was looked at.
+        let is_same_topic = self
+            .entries
+            .last()
+            .is_some_and(|last| self.buffer[last.topic.clone()] == *message.topic.as_bytes());
         if message.topic.len() > limits.topic_bytes_max {
             return Err(MessageError::TopicTooLong {
                 bytes: message.topic.len(),
                 max: limits.topic_bytes_max,
             });
         }
-        if !queue_table::is_directory_name(message.topic) {
+        if !is_same_topic && !queue_table::is_directory_name(message.topic) {
             return Err(MessageError::TopicName { topic: message.topic.to_owned() });
         }
         if message.queue_id < 0 {
@@ -363,10 +378,13 @@ impl AppendBatch {
             }
         }
         let topic = block - 2 - message.topic.len()..block - 2;
+        let found = DispatchProperties::of(&self.buffer[block..]);
         let first_hash = self.key_hashes.len();
         if self.limits.has_index {
-            let hasher = KeyHasher::new(message.topic);
-            let keys = key::keys_of(message.sys_flag, &self.buffer[block..]);
+            let known = self.hasher.filter(|_| is_same_topic);
+            let hasher =
+                *self.hasher.insert(known.unwrap_or_else(|| KeyHasher::new(message.topic)));
+            let keys = found.index_keys(message.sys_flag);
             self.key_hashes.extend(keys.map(|key| hasher.hash(key)));
         }
         self.entries.push(Entry {
@@ -376,7 +394,7 @@ impl AppendBatch {
             queue_id: message.queue_id,
             sys_flag: message.sys_flag,
             count: 1,
-            tags_code: TagsCode::of(message.topic, &self.buffer[block..]),
+            tags_code: TagsCode::of(message.topic, &self.buffer[block..], &found),
             key_hashes: first_hash..self.key_hashes.len(),
             queue: None,
             result: AppendResult {
@@ -407,25 +425,48 @@ impl AppendBatch {
     pub(crate) fn resolve_queues(
         &mut self,
         find: impl Fn(&str, i32, QueueFormat) -> Arc<ConsumeQueue>,
-        wanted: impl Fn(&Entry) -> bool,
     ) -> Result<(), AppendError> {
-        let AppendBatch { buffer, entries, .. } = self;
+        let AppendBatch { buffer, entries, queues, .. } = self;
+        queues.clear();
         for entry in entries {
-            if sys_flag::is_outside_queues(entry.sys_flag) || !wanted(entry) {
+            entry.queue = None;
+            if sys_flag::is_outside_queues(entry.sys_flag) {
                 continue;
             }
-            // The bytes were copied from a &str.
-            let topic = std::str::from_utf8(&buffer[entry.topic.clone()]).unwrap_or_default();
+            let topic = &buffer[entry.topic.clone()];
             let format = format_of(entry.sys_flag);
-            let queue = find(topic, entry.queue_id, format);
-            if queue.format() != format {
-                return Err(AppendError::QueueFormat {
-                    topic: topic.to_owned(),
-                    queue_id: entry.queue_id,
-                    directory: queue.format().directory_name(),
-                });
-            }
-            entry.queue = Some(queue);
+            let is_its = |queue: &&Arc<ConsumeQueue>| {
+                queue.queue_id() == entry.queue_id
+                    && queue.topic().as_bytes() == topic
+                    && queue.format() == format
+            };
+            // A batch has few queues as a rule, and looking them up costs more than a comparison.
+            let newest = queues.len().saturating_sub(COMPARED_QUEUES);
+            let known = queues[newest..].iter().position(|queue| is_its(&queue));
+            entry.queue = match known {
+                Some(index) => Some(newest + index),
+                None => {
+                    // The bytes were copied from a &str.
+                    let topic = std::str::from_utf8(topic).unwrap_or_default();
+                    queues.push(with_format(find(topic, entry.queue_id, format), format)?);
+                    Some(queues.len() - 1)
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Finds queues anew that were removed since.
+    ///
+    /// # Errors
+    /// As [`AppendBatch::resolve_queues`].
+    pub(crate) fn replace_removed_queues(
+        &mut self,
+        find: impl Fn(&str, i32, QueueFormat) -> Arc<ConsumeQueue>,
+    ) -> Result<(), AppendError> {
+        for queue in self.queues.iter_mut().filter(|queue| queue.is_removed()) {
+            let format = queue.format();
+            *queue = with_format(find(queue.topic(), queue.queue_id(), format), format)?;
         }
         Ok(())
     }
@@ -438,10 +479,11 @@ impl AppendBatch {
         mut physical_offset: i64,
         store_timestamp_ms: i64,
     ) {
-        let AppendBatch { buffer, entries, .. } = self;
+        let AppendBatch { buffer, entries, queues, .. } = self;
         for entry in &mut entries[range] {
-            let queue_offset = match &entry.queue {
+            let queue_offset = match entry.queue {
                 Some(queue) => {
+                    let queue = &queues[queue];
                     let next = queue.next_offset();
                     queue.set_next_offset(next.saturating_add(entry.count));
                     next
@@ -476,11 +518,27 @@ impl AppendBatch {
     /// Takes back what [`AppendBatch::place`] assigned to `range`, the newest part of the batch.
     pub(crate) fn unplace(&mut self, range: Range<usize>) {
         for entry in self.entries[range].iter().rev() {
-            if let Some(queue) = &entry.queue {
+            if let Some(queue) = entry.queue {
+                let queue = &self.queues[queue];
                 queue.set_next_offset(entry.result.queue_offset);
             }
         }
     }
+}
+
+/// The queue, if it has this format.
+fn with_format(
+    queue: Arc<ConsumeQueue>,
+    format: QueueFormat,
+) -> Result<Arc<ConsumeQueue>, AppendError> {
+    if queue.format() == format {
+        return Ok(queue);
+    }
+    Err(AppendError::QueueFormat {
+        topic: queue.topic().to_string(),
+        queue_id: queue.queue_id(),
+        directory: queue.format().directory_name(),
+    })
 }
 
 /// Puts the base offset of an inner batch into the last property of its record.
@@ -632,9 +690,9 @@ mod tests {
             queue.set_next_offset(1_234);
             Arc::new(queue)
         };
-        batch.resolve_queues(queue, |_| true).unwrap();
+        batch.resolve_queues(queue).unwrap();
         batch.place(0..1, 77, 5);
-        let queue = batch.entries[0].queue.clone().unwrap();
+        let queue = Arc::clone(&batch.queues[batch.entries[0].queue.unwrap()]);
         assert_eq!(queue.next_offset(), 1_237);
         let record = record::MessageRecord::decode(&batch.buffer).unwrap();
         assert_eq!(record.sys_flag & 0xC0, 0xC0);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::dispatch::Dispatch;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 use crate::mapped_file_queue::file_name;
@@ -248,8 +249,37 @@ impl ConsumeQueue {
         store_timestamp_ms: i64,
         properties: &[u8],
     ) -> Pushed {
-        let QueueUnit { queue_offset, count, mut unit } = *entry;
+        self.push_locked(&mut self.state.lock(), entry, store_timestamp_ms, properties)
+    }
+
+    /// Adds what belongs into this queue of records that come in the order of the log, and says
+    /// what became of each. `each` is called with the queue locked: it must not ask the queue for
+    /// more than its offsets.
+    pub(crate) fn push_run<'d, 'r: 'd>(
+        &self,
+        run: impl Iterator<Item = &'d Dispatch<'r>>,
+        mut each: impl FnMut(&'d Dispatch<'r>, Pushed),
+    ) {
         let mut state = self.state.lock();
+        for dispatch in run.filter(|dispatch| dispatch.has_entry()) {
+            let Dispatch { entry, store_timestamp_ms, properties, .. } = dispatch;
+            let pushed = if dispatch.format() == self.format() {
+                self.push_locked(&mut state, entry, *store_timestamp_ms, properties)
+            } else {
+                Pushed::OtherFormat
+            };
+            each(dispatch, pushed);
+        }
+    }
+
+    fn push_locked(
+        &self,
+        state: &mut State,
+        entry: &QueueUnit,
+        store_timestamp_ms: i64,
+        properties: &[u8],
+    ) -> Pushed {
+        let QueueUnit { queue_offset, count, mut unit } = *entry;
         if unit.end_offset() <= state.max_physical {
             return Pushed::Known;
         }
@@ -259,7 +289,7 @@ impl ConsumeQueue {
         if queue_offset != expected {
             let empty = expected == 0 && state.segments.is_empty();
             if queue_offset < expected {
-                let index = match self.index_locked(&mut state, queue_offset) {
+                let index = match self.index_locked(state, queue_offset) {
                     Ok(index) => index,
                     Err(error) => {
                         tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
@@ -267,7 +297,7 @@ impl ConsumeQueue {
                         return Pushed::Gap { expected };
                     }
                 };
-                if let Err(error) = self.cut_to(&mut state, index) {
+                if let Err(error) = self.cut_to(state, index) {
                     tracing::warn!(topic = %self.topic, queue_id = self.queue_id, %error,
                         "could not wipe dropped consume queue entries");
                 }

@@ -66,6 +66,12 @@ impl DeletedTopics {
         !ends.is_empty() && ends.get(topic).is_some_and(|end| physical_offset < *end)
     }
 
+    /// In front of which physical offset records of the topic count no more; 0 if it was not deleted.
+    pub(crate) fn end_of(&self, topic: &str) -> i64 {
+        let ends = self.ends.lock();
+        ends.get(topic).copied().unwrap_or(0)
+    }
+
     /// The deletions, each a topic and the end of its records.
     pub(crate) fn all(&self) -> Vec<(String, i64)> {
         self.ends.lock().iter().map(|(topic, end)| (topic.clone(), *end)).collect()

@@ -12,6 +12,7 @@ use rocketmq_protocol::message::properties::{self, name};
 use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
 
 use crate::consume_queue::{ConsumeQueue, INNER_BATCH_MAX, Pushed, QueueFormat, QueueUnit, Unit};
+use crate::dispatch_properties::DispatchProperties;
 use crate::error::StoreError;
 use crate::offset::{Dispatched, Published};
 use crate::queue_table::QueueTable;
@@ -34,7 +35,8 @@ pub(crate) enum TagsCode {
 }
 
 impl TagsCode {
-    pub(crate) fn of(topic: &str, block: &[u8]) -> TagsCode {
+    /// That of a record with this topic and property block, of which `found` are the properties.
+    pub(crate) fn of(topic: &str, block: &[u8], found: &DispatchProperties<'_>) -> TagsCode {
         if topic == SCHEDULE_TOPIC
             && let Some(level) = properties::find(block, name::DELAY)
             && let Ok(level) = level.parse::<i32>()
@@ -42,7 +44,7 @@ impl TagsCode {
         {
             return TagsCode::DelayLevel(level);
         }
-        TagsCode::Hash(properties::find(block, name::TAGS).map_or(0, hash::tags_code))
+        TagsCode::Hash(found.tag().map_or(0, hash::tags_code))
     }
 
     pub(crate) fn resolve(self, store_timestamp_ms: i64, delay_levels_ms: &[i64]) -> i64 {
@@ -80,7 +82,20 @@ pub(crate) struct Dispatch<'a> {
 
 impl<'a> Dispatch<'a> {
     pub(crate) fn of_record(record: &MessageRecord<'a>, delay_levels_ms: &[i64]) -> Dispatch<'a> {
-        let tags_code = TagsCode::of(record.topic, record.properties)
+        Dispatch::with_properties(
+            record,
+            &DispatchProperties::of(record.properties),
+            delay_levels_ms,
+        )
+    }
+
+    /// As [`Dispatch::of_record`], with the record's properties as far as they are wanted.
+    pub(crate) fn with_properties(
+        record: &MessageRecord<'a>,
+        found: &DispatchProperties<'_>,
+        delay_levels_ms: &[i64],
+    ) -> Dispatch<'a> {
+        let tags_code = TagsCode::of(record.topic, record.properties, found)
             .resolve(record.store_timestamp_ms, delay_levels_ms);
         let count = match format_of(record.sys_flag) {
             QueueFormat::Simple => 1,
@@ -226,6 +241,31 @@ impl Dispatcher {
         }
         Ok(Some(pushed))
     }
+
+    /// Dispatches records of one queue, in the order of the log, and says what became of each that
+    /// has an entry; see [`ConsumeQueue::push_run`]. For recovery, when nobody else has the turn.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::dispatch`].
+    pub(crate) fn dispatch_run<'d, 'r: 'd>(
+        &self,
+        queue: &Arc<ConsumeQueue>,
+        run: impl Iterator<Item = &'d Dispatch<'r>>,
+        mut each: impl FnMut(&'d Dispatch<'r>, Pushed),
+    ) -> Result<(), StoreError> {
+        let mut has_new = false;
+        queue.push_run(run, |dispatch, pushed| {
+            has_new |= matches!(pushed, Pushed::Added | Pushed::Restarted);
+            each(dispatch, pushed);
+        });
+        if has_new {
+            self.table.list_unwritten(queue);
+            if queue.tail_is_long() {
+                queue.write_tail()?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -251,15 +291,18 @@ mod tests {
 
     #[test]
     fn tags_are_hashed_as_java_does() {
-        let code = TagsCode::of("Orders", b"KEYS\x01k\x02TAGS\x01TagA\x02");
-        assert_eq!(code, TagsCode::Hash(2_598_919));
-        assert_eq!(TagsCode::of("Orders", b"DELAY\x013\x02"), TagsCode::Hash(0));
+        let code = |block| TagsCode::of("Orders", block, &DispatchProperties::of(block));
+        assert_eq!(code(b"KEYS\x01k\x02TAGS\x01TagA\x02"), TagsCode::Hash(2_598_919));
+        assert_eq!(code(b"DELAY\x013\x02"), TagsCode::Hash(0));
     }
 
     #[test]
     fn the_schedule_topic_carries_deliver_times() {
         let levels = [1_000, 5_000];
-        let resolve = |block: &[u8]| TagsCode::of(SCHEDULE_TOPIC, block).resolve(100, &levels);
+        let resolve = |block: &[u8]| {
+            let found = DispatchProperties::of(block);
+            TagsCode::of(SCHEDULE_TOPIC, block, &found).resolve(100, &levels)
+        };
         assert_eq!(resolve(b"DELAY\x011\x02"), 1_100);
         assert_eq!(resolve(b"DELAY\x012\x02"), 5_100);
         assert_eq!(resolve(b"DELAY\x0199\x02"), 5_100, "beyond the last level");

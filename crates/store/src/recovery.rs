@@ -31,7 +31,7 @@ use crate::rewrite::rewrite;
 
 mod verify;
 
-use verify::Ending;
+use verify::{Ending, Reading};
 
 /// What opening a directory found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -337,13 +337,17 @@ impl Recovery<'_> {
         for file in files {
             file.publish(file.end_offset());
         }
-        verify::in_order(files, self.config.check_crc_on_recover, |verified| {
+        let reading = Reading {
+            check_crc: self.config.check_crc_on_recover,
+            delay_levels_ms: &self.config.delay_levels_ms,
+        };
+        verify::verified(files, reading, |verified| {
             report.files_walked += usize::from(verified.begins_file);
-            for record in &verified.records {
-                self.dispatch(record, report, incomplete)?;
-                report.records_walked += 1;
-                report.bytes_walked += record.size as u64;
-                end.timestamp_ms = end.timestamp_ms.max(record.store_timestamp_ms);
+            report.records_walked += verified.records;
+            report.bytes_walked += verified.bytes;
+            end.timestamp_ms = end.timestamp_ms.max(verified.timestamp_ms);
+            for (topic, queue_id, run) in verified.runs.iter() {
+                self.dispatch_run(topic, queue_id, run, report, incomplete)?;
             }
             end.position = verified.end;
             match verified.ending {
@@ -362,63 +366,77 @@ impl Recovery<'_> {
         Ok(end)
     }
 
-    fn dispatch(
+    /// Dispatches records that name one queue.
+    fn dispatch_run<'d, 'r: 'd>(
         &self,
-        record: &MessageRecord<'_>,
+        topic: &str,
+        queue_id: i32,
+        run: impl Iterator<Item = &'d Dispatch<'r>>,
         report: &mut RecoveryReport,
         incomplete: &mut Incomplete,
     ) -> Result<(), StoreError> {
-        let Some((queue, dispatch)) = self.destination(record, report, incomplete)? else {
-            return Ok(());
-        };
-        match self.dispatcher.dispatch(&queue, &dispatch)? {
-            Some(Pushed::Gap { .. }) => {
-                incomplete.insert(queue.number, queue);
-            }
-            Some(Pushed::Added | Pushed::Restarted) => {
-                report.entries_added += 1;
-                // A queue that was empty and does not begin with its first message may be one
-                // whose files are gone.
-                let queue_offset = dispatch.entry.queue_offset;
-                if queue_offset > 0 && queue.min_offset() == queue_offset {
-                    incomplete.insert(queue.number, queue);
+        let deleted_end = self.deleted_topics.end_of(topic);
+        let mut run =
+            run.filter(|dispatch| dispatch.entry.unit.physical_offset >= deleted_end).peekable();
+        while let Some(first) = run.next() {
+            let Some(queue) = self.destination(topic, queue_id, first, incomplete)? else {
+                report.records_without_queue += 1;
+                continue;
+            };
+            // The queue stays this one for all others of its format.
+            let others = std::iter::from_fn(|| {
+                run.next_if(|other| other.has_entry() && other.format() == queue.format())
+            });
+            let mut to_compare = Vec::new();
+            let is_compared = !report.clean && queue.ext().is_some();
+            self.dispatcher.dispatch_run(
+                &queue,
+                std::iter::once(first).chain(others),
+                |dispatch, pushed| match pushed {
+                    Pushed::Gap { .. } => {
+                        incomplete.insert(queue.number, Arc::clone(&queue));
+                    }
+                    Pushed::Added | Pushed::Restarted => {
+                        report.entries_added += 1;
+                        // A queue that was empty and does not begin with its first message may be
+                        // one whose files are gone.
+                        let queue_offset = dispatch.entry.queue_offset;
+                        if queue_offset > 0 && queue.min_offset() == queue_offset {
+                            incomplete.insert(queue.number, Arc::clone(&queue));
+                        }
+                    }
+                    Pushed::OtherFormat => report.records_without_queue += 1,
+                    Pushed::Known if is_compared => to_compare.push(dispatch),
+                    Pushed::Known => {}
+                },
+            )?;
+            for dispatch in to_compare {
+                // After a crash a ConsumeQueue entry may be on disk and its ext unit not.
+                if !queue.ext_agrees(dispatch)? {
+                    incomplete.insert(queue.number, Arc::clone(&queue));
                 }
             }
-            // After a crash a ConsumeQueue entry may be on disk and its ext unit not.
-            Some(Pushed::Known) if !report.clean && !queue.ext_agrees(&dispatch)? => {
-                incomplete.insert(queue.number, queue);
-            }
-            Some(Pushed::OtherFormat) => report.records_without_queue += 1,
-            Some(Pushed::Known) | None => {}
         }
         Ok(())
     }
 
-    fn destination<'r>(
+    /// The queue of a record that names this one; `None` if it can have none.
+    fn destination(
         &self,
-        record: &MessageRecord<'r>,
-        report: &mut RecoveryReport,
+        topic: &str,
+        queue_id: i32,
+        dispatch: &Dispatch<'_>,
         incomplete: &mut Incomplete,
-    ) -> Result<Option<(Arc<ConsumeQueue>, Dispatch<'r>)>, StoreError> {
-        let dispatch = Dispatch::of_record(record, &self.config.delay_levels_ms);
-        if record::sys_flag::is_outside_queues(dispatch.sys_flag) {
-            return Ok(None);
-        }
-        if self.deleted_topics.holds(record.topic, record.physical_offset) {
-            return Ok(None);
-        }
-        let (topic, queue_id) = (record.topic, record.queue_id);
+    ) -> Result<Option<Arc<ConsumeQueue>>, StoreError> {
         let has_none = queue_id < 0
             || !queue_table::is_directory_name(topic)
             || !dispatch.has_entry()
-            || (self.is_stray(topic, &dispatch) && self.table.find(topic, queue_id).is_none());
+            || (self.is_stray(topic, dispatch) && self.table.find(topic, queue_id).is_none());
         if has_none {
-            report.records_without_queue += 1;
             return Ok(None);
         }
         let queue = self.table.find_or_make(topic, queue_id, dispatch.format());
-        let queue = self.with_format_of(&dispatch, queue, incomplete)?;
-        Ok(Some((queue, dispatch)))
+        self.with_format_of(dispatch, queue, incomplete).map(Some)
     }
 
     /// Whether a record is a single message that a Java broker took for a topic of batch queues.

@@ -276,16 +276,14 @@ impl Store {
         }
         let find =
             |topic: &str, queue_id, format| self.parts.table.find_or_make(topic, queue_id, format);
-        batch.resolve_queues(find, |_| true)?;
+        batch.resolve_queues(find)?;
 
         let mut appender = self.parts.log.lock();
         // Whoever shuts down takes the lock after refusing appends, whoever turns the intake with it.
         self.parts.writability.check()?;
         self.intake.check_messages()?;
         // A topic deleted since the queues were found has new ones.
-        batch.resolve_queues(find, |entry| {
-            entry.queue.as_ref().is_some_and(|queue| queue.is_removed())
-        })?;
+        batch.replace_removed_queues(find)?;
         let now_ms = self.parts.environment.clock.now_ms();
         let result = self.parts.log.append(&mut appender, batch, now_ms, &self.parts.writability);
         if let Err(error) = &result {
@@ -303,10 +301,10 @@ impl Store {
         }
 
         self.parts.add_to_index(batch.index_entries());
-        let AppendBatch { buffer, entries, arrivals, appended, .. } = batch;
+        let AppendBatch { buffer, entries, queues, arrivals, appended, .. } = batch;
         for entry in &mut entries[..*appended] {
             let placed = entry.result;
-            let Some(queue) = entry.queue.take() else { continue };
+            let Some(queue) = entry.queue.take().map(|index| &queues[index]) else { continue };
             let tags_code = entry
                 .tags_code
                 .resolve(placed.store_timestamp_ms, &self.parts.config.delay_levels_ms);
@@ -325,21 +323,22 @@ impl Store {
                     },
                 },
             };
-            if let Err(error) = self.parts.dispatcher.dispatch(&queue, &dispatch) {
+            if let Err(error) = self.parts.dispatcher.dispatch(queue, &dispatch) {
                 // The entry is in memory and readable; the next tick writes it or finds out again.
                 self.parts
                     .writability
                     .set_consume_queue(Some(Refusal::ConsumeQueue(error.to_string())));
             }
-            arrivals.push(dispatch.arrival(&queue));
+            arrivals.push(dispatch.arrival(queue));
         }
+        queues.clear();
         // Also without a message: the blank at the end of a file may have been written.
         self.parts.dispatcher.publish(&turn, written);
         result
     }
 
     /// Calls `callback` once everything in front of `end_physical_offset` survives a loss of power:
-    /// at once if it does already, else from the flusher's thread, together with others. It must
+    /// at once if it does already, else from a thread of the store, together with others. It must
     /// not block.
     pub fn on_durable(
         &self,

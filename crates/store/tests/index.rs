@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -408,6 +409,48 @@ fn entries_of_records_that_were_cut_go_with_them() {
     store.shutdown().unwrap();
     drop(store);
     assert_numbered(&open(directory.path()).0, 40, "and again");
+}
+
+/// Long enough to be read by several threads; what an earlier run vouched for is not verified.
+#[test]
+fn a_long_log_is_indexed_anew_and_only_the_rest_of_a_damaged_file_left_out() {
+    const COUNT: usize = 1_000;
+    let directory = tempfile::tempdir().unwrap();
+    let reopen = || {
+        let mut config = small_config(directory.path());
+        config.commit_log_file_bytes = 2 << 20;
+        Store::open(config, quiet()).unwrap()
+    };
+    let (store, _) = reopen();
+    let padding = "x".repeat(9_000);
+    let mut places = Vec::new();
+    for n in 0..COUNT {
+        places.push(store.written().0);
+        let keys = format!("UNIQ_KEY\x01U{n}\x02KEYS\x01own-{n} shared-{}\x02", n % 3);
+        append(&store, "A", &n.to_string(), &format!("PAD\x01{padding}\x02{keys}"));
+    }
+    assert!(store.written().0 > 8 << 20);
+    // Its index is in memory yet.
+    drop(store);
+    let (store, report) = reopen();
+    assert_eq!(report.index_entries_added, 3 * COUNT as u64);
+    assert_numbered(&store, COUNT, "after a crash");
+    store.shutdown().unwrap();
+    drop(store);
+
+    std::fs::remove_dir_all(directory.path().join("index")).unwrap();
+    let file_bytes = 2 << 20;
+    let in_second = |place: &&i64| (file_bytes..2 * file_bytes).contains(*place);
+    let left_out = places.iter().filter(in_second).count() - 5;
+    let damaged = *places.iter().filter(in_second).nth(5).unwrap();
+    let path = directory.path().join("commitlog").join(format!("{file_bytes:020}"));
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    // The physical offset that it says.
+    file.write_all_at(b"?", (damaged - file_bytes) as u64 + 28).unwrap();
+    let (store, report) = reopen();
+    assert_eq!(report.index_entries_added, 3 * (COUNT - left_out) as u64);
+    let found = (0..COUNT).filter(|n| !query(&store, "A", &format!("own-{n}")).is_empty());
+    assert_eq!(found.count(), COUNT - left_out);
 }
 
 #[test]

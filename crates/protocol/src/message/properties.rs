@@ -185,6 +185,34 @@ pub fn find<'a>(properties: &'a [u8], name: &str) -> Option<&'a str> {
     find_bytes(properties, name).and_then(|value| std::str::from_utf8(value).ok())
 }
 
+/// The values of several names in `properties`, as [`find_bytes`] says each, in one pass.
+///
+/// The names are not empty and hold no separator.
+// With names that are known where it is called, each comparison becomes one of words.
+#[inline(always)]
+pub fn find_each<'a, const N: usize>(
+    properties: &'a [u8],
+    names: [&str; N],
+) -> [Option<&'a [u8]>; N] {
+    let mut found = [None; N];
+    let mut rest = properties;
+    while !rest.is_empty() {
+        let end = memchr::memchr(PROPERTY_SEPARATOR, rest).unwrap_or(rest.len());
+        let pair = &rest[..end];
+        rest = rest.get(end + 1..).unwrap_or(&[]);
+        for (name, found) in names.iter().zip(&mut found) {
+            // Where the name would end is looked at first: of most pairs that is all.
+            if pair.get(name.len()) == Some(&NAME_VALUE_SEPARATOR)
+                && pair.len() > name.len() + 1
+                && pair.starts_with(name.as_bytes())
+            {
+                *found = Some(&pair[name.len() + 1..]);
+            }
+        }
+    }
+    found
+}
+
 /// Whether `text` can be a name or a value: neither separator occurs in it.
 pub fn is_clean(text: &str) -> bool {
     !text.bytes().any(|byte| byte == NAME_VALUE_SEPARATOR || byte == PROPERTY_SEPARATOR)
@@ -287,6 +315,13 @@ mod tests {
             let found: Vec<_> =
                 iter_str(&block).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
             prop_assert_eq!(found, pairs);
+        }
+
+        #[test]
+        fn one_pass_finds_what_single_ones_find(block in "[ab\u{1}\u{2}]{0,60}") {
+            let names = ["a", "ab", "b", "bba"];
+            let found = find_each(block.as_bytes(), names);
+            prop_assert_eq!(found, names.map(|name| find_bytes(block.as_bytes(), name)));
         }
 
         #[test]

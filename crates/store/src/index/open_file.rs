@@ -14,7 +14,8 @@ use rocketmq_protocol::message::record::MessageRecord;
 
 use super::chain::{Chain, ReadAt};
 use super::file::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, Layout, SLOT_BYTES, seconds_since};
-use super::key::{self, KeyHasher};
+use super::key::KeyHasher;
+use crate::dispatch_properties::DispatchProperties;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode, StoreFile};
 
@@ -39,9 +40,17 @@ impl NewEntry {
     pub(crate) fn of_record<'a>(
         record: &MessageRecord<'a>,
     ) -> impl Iterator<Item = NewEntry> + use<'a> {
-        let hasher = KeyHasher::new(record.topic);
+        NewEntry::of_record_with(record, KeyHasher::new(record.topic))
+    }
+
+    /// As [`NewEntry::of_record`], with the hasher of the record's topic.
+    pub(crate) fn of_record_with<'a>(
+        record: &MessageRecord<'a>,
+        hasher: KeyHasher,
+    ) -> impl Iterator<Item = NewEntry> + use<'a> {
         let MessageRecord { physical_offset, store_timestamp_ms, .. } = *record;
-        key::keys_of(record.sys_flag, record.properties).map(move |key| NewEntry {
+        let found = DispatchProperties::of(record.properties);
+        found.index_keys(record.sys_flag).map(move |key| NewEntry {
             key_hash: hasher.hash(key),
             physical_offset,
             store_timestamp_ms,

@@ -11,10 +11,11 @@ use bytes::Bytes;
 use rocketmq_protocol::message::record::MessageRecord;
 
 use super::chain::ChainError;
-use super::key::{self, KeyHasher};
+use super::key::KeyHasher;
 use super::open_file::IndexFile;
 use super::{Index, NewEntry};
 use crate::commit_log::CommitLog;
+use crate::dispatch_properties::DispatchProperties;
 use crate::error::StoreError;
 
 /// What is asked for.
@@ -169,7 +170,9 @@ impl Search<'_> {
             let matches = record.topic == query.topic
                 && physical_offset + record.size as i64 <= context.visible_end
                 && query.store_time_ms.contains(&record.store_timestamp_ms)
-                && key::keys_of(record.sys_flag, record.properties).any(|own| own == query.key)
+                && DispatchProperties::of(record.properties)
+                    .index_keys(record.sys_flag)
+                    .any(|own| own == query.key)
                 && (context.is_visible)(record);
             matches.then_some(record.size)
         });

@@ -7,18 +7,22 @@
 //! is read from the log as well: all of it is derived.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use rocketmq_protocol::message::record::{self, LogItem, MessageRecord};
 
-use super::key::{self, KeyHasher};
+use super::key::KeyHasher;
 use super::open_file::{IndexFile, NewEntry, Scratch};
 use super::{Index, IndexFiles, is_file_name};
 use crate::commit_log::CommitLog;
+use crate::dispatch_properties::DispatchProperties;
 use crate::error::StoreError;
+use crate::log_segments::{INLINE_BYTES, Segment, in_order, segments};
+use crate::mapped_file_queue::MappedFile;
 
 /// Entries that are collected before they are written.
-const GROUP_ENTRIES: usize = 256 * 1024;
+const GROUP_ENTRIES: usize = 512 * 1024;
 
 /// What [`Index::load`] found beside sound files.
 #[derive(Debug, Default)]
@@ -142,7 +146,8 @@ impl Index {
             let mut missing = None;
             for_each_record(log, from, log_end, |record| {
                 let skip = if record.physical_offset == from { known } else { 0 };
-                if key::keys_of(record.sys_flag, record.properties).nth(skip).is_some() {
+                let found = DispatchProperties::of(record.properties);
+                if found.index_keys(record.sys_flag).nth(skip).is_some() {
                     missing = Some(record.physical_offset);
                 }
                 Ok(missing.is_none() && record.physical_offset < begin)
@@ -194,7 +199,8 @@ impl Index {
         let hash = file.newest_hash()?;
         let agrees = log.with_record(end, |record| {
             let hasher = KeyHasher::new(record.topic);
-            key::keys_of(record.sys_flag, record.properties).any(|key| hasher.hash(key) == hash)
+            let found = DispatchProperties::of(record.properties);
+            found.index_keys(record.sys_flag).any(|key| hasher.hash(key) == hash)
         });
         if end >= log_start && agrees != Some(true) {
             return Ok(Some(format!(
@@ -204,22 +210,83 @@ impl Index {
         Ok(None)
     }
 
-    /// Adds what the index lacks of the log in front of `log_end`. Returns how many entries.
+    /// Adds what the index lacks of the log in front of `log_end`. Returns how many entries. Records
+    /// are read on all cores, and a thread of its own writes.
     fn catch_up(&self, log: &CommitLog, log_start: i64, log_end: i64) -> Result<u64, StoreError> {
         let (from, known) = indexed_end(&self.snapshot(), log_start)?;
-        let mut scratch = Scratch::default();
-        let mut group: Vec<NewEntry> = Vec::new();
-        let mut added = 0;
-        for_each_record(log, from, log_end, |record| {
-            let skip = if record.physical_offset == from { known } else { 0 };
-            group.extend(NewEntry::of_record(record).skip(skip));
-            if group.len() >= GROUP_ENTRIES {
-                added += self.write_group(&mut group, &mut scratch)?;
+        let bytes = u64::try_from(log_end - from).unwrap_or(0);
+        if bytes <= INLINE_BYTES {
+            let (mut group, mut scratch) = (Vec::new(), Scratch::default());
+            self.read_entries(log, from, log_end, known, |entries| {
+                group.extend(entries);
+                Ok(true)
+            })?;
+            return self.write_group(&mut group, &mut scratch);
+        }
+        thread::scope(|scope| {
+            // One group waits while another one is written.
+            let (full, groups) = mpsc::sync_channel::<Vec<NewEntry>>(1);
+            let write = move || {
+                let mut scratch = Scratch::default();
+                let mut added = 0;
+                for mut group in groups {
+                    added += self.write_group(&mut group, &mut scratch)?;
+                }
+                Ok(added)
+            };
+            let writer = thread::Builder::new().name("store-index".to_owned());
+            let writer = writer
+                .spawn_scoped(scope, write)
+                .map_err(StoreError::io("start a thread for", &self.setting.directory))?;
+            let mut group = Vec::with_capacity(GROUP_ENTRIES);
+            let read = self.read_entries(log, from, log_end, known, |entries| {
+                if group.len() + entries.len() > GROUP_ENTRIES {
+                    let full_group = std::mem::take(&mut group);
+                    group.reserve(GROUP_ENTRIES);
+                    // Without a reader it has failed, which is told below.
+                    if full.send(full_group).is_err() {
+                        return Ok(false);
+                    }
+                }
+                group.extend(entries);
+                Ok(true)
+            });
+            // As above.
+            let _ = full.send(group);
+            drop(full);
+            let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            read.and(written)
+        })
+    }
+
+    /// Hands out the entries of the log from the record at `from` on, of which `known` are there
+    /// already, to `log_end`, a segment's at a time, for as long as `take` says so.
+    fn read_entries(
+        &self,
+        log: &CommitLog,
+        from: i64,
+        log_end: i64,
+        known: usize,
+        mut take: impl FnMut(Vec<NewEntry>) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let files = log.files.snapshot();
+        let place = from.max(0) as u64..log_end.max(0) as u64;
+        let with_threads = place.end.saturating_sub(place.start) > INLINE_BYTES;
+        let work = |segment| entries_of(segment, log_end as u64, from, known);
+        // Of a file that is damaged, though an earlier run vouched for it, the rest is left out.
+        let mut damaged: Option<u64> = None;
+        in_order(segments(&files, place), with_threads, work, |found| {
+            let base = found.file.base_offset();
+            if damaged == Some(base) {
+                return Ok(true);
             }
-            Ok(true)
+            damaged = (!found.is_whole).then_some(base);
+            take(found.entries)
         })?;
-        added += self.write_group(&mut group, &mut scratch)?;
-        Ok(added)
+        for file in files {
+            file.mapping().release_pages();
+        }
+        Ok(())
     }
 
     fn write_group(
@@ -250,6 +317,43 @@ fn indexed_end(files: &[Arc<IndexFile>], log_start: i64) -> Result<(i64, usize),
         }
     }
     Ok((end, known))
+}
+
+/// The entries of a segment.
+struct Found<'f> {
+    file: &'f MappedFile,
+    entries: Vec<NewEntry>,
+    /// Whether every record up to its end could be read.
+    is_whole: bool,
+}
+
+/// Those of a segment, of which nothing behind `log_end` counts. Of the record at `from` the first
+/// `known` are left out.
+fn entries_of(segment: Segment<'_>, log_end: u64, from: i64, known: usize) -> Found<'_> {
+    let Segment { file, start, end } = segment;
+    let end = end.unwrap_or(file.end_offset()).min(log_end);
+    let mut position = start;
+    let mut entries = Vec::with_capacity(4096);
+    let mut hasher: Option<(&str, KeyHasher)> = None;
+    while position < end {
+        let bytes = file.published_from(position).unwrap_or(&[]);
+        let Ok(LogItem::Record(record)) = record::decode_log_item(bytes) else { break };
+        if record.physical_offset != position as i64 {
+            break;
+        }
+        let skip = if record.physical_offset == from { known } else { 0 };
+        let hasher = match hasher {
+            Some((topic, hasher)) if topic == record.topic => hasher,
+            _ => {
+                let new = KeyHasher::new(record.topic);
+                hasher = Some((record.topic, new));
+                new
+            }
+        };
+        entries.extend(NewEntry::of_record_with(&record, hasher).skip(skip));
+        position += record.size as u64;
+    }
+    Found { file, entries, is_whole: position >= end }
 }
 
 /// Hands out the records of the log from `from`, where one begins, to `log_end`, for as long as

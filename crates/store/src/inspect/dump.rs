@@ -13,12 +13,13 @@ use crate::checkpoint::CheckpointWords;
 use crate::config::StoreConfig;
 use crate::consume_queue::{QueueFormat, QueueUnit, Unit};
 use crate::dispatch::Dispatch;
+use crate::dispatch_properties::DispatchProperties;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, OpenMode};
 use crate::index::chain::Chain;
 use crate::index::file::{Entry, HEADER_BYTES, Header};
 use crate::index::is_file_name;
-use crate::index::key::{KeyHasher, keys_of};
+use crate::index::key::KeyHasher;
 use crate::log_walk::Step;
 use crate::mapped_file_queue::file_name;
 
@@ -294,7 +295,8 @@ fn has_key(files: &[log::LogFile], physical_offset: i64, topic: &str, key: &str)
         .find(|file| (file.base_offset..file.base_offset + file.bytes).contains(&place))?;
     match Window::new(file).step(place - file.base_offset) {
         Ok(Step::Record(record)) => {
-            let has_key = keys_of(record.sys_flag, record.properties).any(|found| found == key);
+            let found = DispatchProperties::of(record.properties);
+            let has_key = found.index_keys(record.sys_flag).any(|found| found == key);
             Some(record.topic == topic && has_key)
         }
         _ => None,

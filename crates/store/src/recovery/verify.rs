@@ -1,50 +1,18 @@
 //! Verifying the log on all cores, and handing its records on in order.
 //!
-//! The caller's thread runs ahead and reads nothing but sizes: it divides each file into segments.
-//! Others verify segments, which is where the time goes: pages, parts, CRC. The caller takes their
-//! records one segment after the other, and verifies a segment itself rather than wait for someone
-//! to begin with it, so on a busy machine the others help and never hinder. A size that is wrong
-//! makes a segment that does not verify, and nothing behind the first such segment is handed on, so
-//! running ahead does no harm.
-//!
-//! All that waits is bounded: segments by [`SEGMENT_BYTES`] and [`SEGMENT_RECORDS`], and
-//! [`SEGMENTS_AHEAD`] of them.
+//! Whoever verifies a record also makes of it what dispatch needs, and sorts the records of a
+//! segment by their queues, so that the one who takes them finds a queue once for all of them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread;
 
-use parking_lot::{Condvar, Mutex};
-use rocketmq_protocol::message::record::{MAGIC_V1, MAGIC_V2, MessageRecord, place};
+use foldhash::HashMap;
+use rocketmq_protocol::message::record::{MessageRecord, sys_flag};
 
+use crate::dispatch::Dispatch;
 use crate::error::StoreError;
+use crate::log_segments::{INLINE_BYTES, SEGMENT_RECORDS, Segment, in_order, segments};
 use crate::log_walk::{self, Step};
 use crate::mapped_file_queue::MappedFile;
-
-/// Bytes of a segment, a last record that reaches beyond apart.
-const SEGMENT_BYTES: u64 = 1 << 20;
-/// Records of a segment.
-const SEGMENT_RECORDS: usize = 4096;
-/// Segments that are verified or waiting to be handed on.
-const SEGMENTS_AHEAD: usize = 16;
-/// A log that is not longer is verified where it is asked for: threads would cost more.
-const INLINE_BYTES: u64 = 4 << 20;
-/// What the kernel is asked to read at a time, that much in front of the sizes that are looked at:
-/// page by page a disk would not come to its speed.
-const READ_AHEAD_BYTES: u64 = 8 << 20;
-/// Threads that verify, however many cores there are: whoever takes the records cannot keep up with
-/// more.
-const HELPERS_MAX: usize = 8;
-
-/// A part of a file.
-#[derive(Clone, Copy, Debug)]
-struct Segment<'f> {
-    file: &'f MappedFile,
-    /// Physical offset of its first byte.
-    start: u64,
-    /// Physical offset behind its last record; `None` if it goes on to whatever ends the file.
-    end: Option<u64>,
-}
 
 /// What a segment holds.
 #[derive(Debug)]
@@ -53,9 +21,15 @@ pub(super) struct Verified<'f> {
     pub(super) file: &'f MappedFile,
     /// Whether it begins the file.
     pub(super) begins_file: bool,
-    /// Its records, in order.
-    pub(super) records: Vec<MessageRecord<'f>>,
-    /// Physical offset behind the last of them.
+    /// How many records it has.
+    pub(super) records: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Store time of the newest of them, in ms; 0 without one.
+    pub(super) timestamp_ms: i64,
+    /// Those that go to a queue.
+    pub(super) runs: Runs<'f>,
+    /// Physical offset behind the last record.
     pub(super) end: u64,
     /// How it ends.
     pub(super) ending: Ending,
@@ -74,239 +48,109 @@ pub(super) enum Ending {
     Bad(String),
 }
 
+/// Records of a segment by the queue that they name, in the order of the log within each.
+#[derive(Debug, Default)]
+pub(super) struct Runs<'f> {
+    queues: Vec<Run<'f>>,
+    /// The records of all, in the order of the log, each with the index of the next one of its
+    /// queue: one allocation however many queues there are.
+    members: Vec<(Dispatch<'f>, Option<u32>)>,
+    by_name: HashMap<(&'f str, i32), u32>,
+}
+
+#[derive(Debug)]
+struct Run<'f> {
+    topic: &'f str,
+    queue_id: i32,
+    first: u32,
+    last: u32,
+}
+
+impl<'f> Runs<'f> {
+    fn add(&mut self, record: &MessageRecord<'f>, delay_levels_ms: &[i64]) {
+        let Runs { queues, members, by_name } = self;
+        // A segment has few records.
+        let index = members.len() as u32;
+        members.push((Dispatch::of_record(record, delay_levels_ms), None));
+        let MessageRecord { topic, queue_id, .. } = *record;
+        let run = *by_name.entry((topic, queue_id)).or_insert_with(|| {
+            queues.push(Run { topic, queue_id, first: index, last: index });
+            queues.len() as u32 - 1
+        });
+        let Run { last, .. } = &mut queues[run as usize];
+        if *last != index {
+            members[*last as usize].1 = Some(index);
+            *last = index;
+        }
+    }
+
+    /// Each queue's topic, number and records, the queue first whose first record comes first.
+    pub(super) fn iter(
+        &self,
+    ) -> impl Iterator<Item = (&'f str, i32, impl Iterator<Item = &Dispatch<'f>>)> {
+        self.queues.iter().map(move |run| {
+            let mut next = Some(run.first);
+            let members = std::iter::from_fn(move || {
+                let (dispatch, behind) = &self.members[next? as usize];
+                next = *behind;
+                Some(dispatch)
+            });
+            (run.topic, run.queue_id, members)
+        })
+    }
+}
+
+/// How records are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading<'a> {
+    pub(super) check_crc: bool,
+    pub(super) delay_levels_ms: &'a [i64],
+}
+
 /// Verifies `files`, whose bytes are published, and hands their segments to `take` in order, until
 /// one ends the log or `take` fails.
 ///
 /// # Errors
 /// That of `take`.
-pub(super) fn in_order<'f>(
+pub(super) fn verified<'f>(
     files: &'f [Arc<MappedFile>],
-    check_crc: bool,
+    reading: Reading<'_>,
     mut take: impl FnMut(Verified<'f>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let bytes: u64 = files.iter().map(|file| file.end_offset() - file.base_offset()).sum();
-    if bytes <= INLINE_BYTES {
-        for segment in segments(files) {
-            if !pass(verify(segment, check_crc), &mut take)? {
-                break;
-            }
-        }
-        return Ok(());
-    }
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let queue = Queue::default();
-    thread::scope(|scope| {
-        // Ends the helpers also when this function is left early, or by a panic of `take`.
-        let _ends = EndsHelpers(&queue);
-        for _ in 0..(cores - 1).min(HELPERS_MAX) {
-            let helper = thread::Builder::new().name("store-verify".to_owned());
-            // Without a thread to give, the work is done here.
-            if helper.spawn_scoped(scope, || queue.help(check_crc)).is_err() {
-                break;
-            }
-        }
-        let mut divided = segments(files);
-        let mut ahead = VecDeque::new();
-        loop {
-            while ahead.len() < SEGMENTS_AHEAD
-                && let Some(segment) = divided.next()
-            {
-                ahead.push_back(queue.add(segment));
-            }
-            let Some(task) = ahead.pop_front() else { return Ok(()) };
-            let verified = task.finish(check_crc);
-            queue.forget(&task);
-            if !pass(verified, &mut take)? {
-                return Ok(());
-            }
-        }
+    let work = |segment| verify(segment, reading);
+    in_order(segments(files, 0..u64::MAX), bytes > INLINE_BYTES, work, |verified| {
+        let goes_on = matches!(verified.ending, Ending::GoesOn | Ending::NextFile);
+        take(verified)?;
+        Ok(goes_on)
     })
-}
-
-/// A segment on its way.
-#[derive(Debug)]
-struct Task<'f> {
-    state: Mutex<State<'f>>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-enum State<'f> {
-    Waiting(Segment<'f>),
-    /// Someone verifies it.
-    Begun,
-    Done(Verified<'f>),
-    /// Whoever began with it panicked, which it has said itself.
-    Lost(Segment<'f>),
-}
-
-impl<'f> Task<'f> {
-    /// Takes the segment, if nobody has begun with it.
-    fn begin(&self) -> Option<Segment<'f>> {
-        let mut state = self.state.lock();
-        let (State::Waiting(segment) | State::Lost(segment)) = *state else { return None };
-        *state = State::Begun;
-        Some(segment)
-    }
-
-    fn set(&self, state: State<'f>) {
-        *self.state.lock() = state;
-        self.changed.notify_one();
-    }
-
-    /// Verifies the segment, or waits for whoever does.
-    fn finish(&self, check_crc: bool) -> Verified<'f> {
-        loop {
-            if let Some(segment) = self.begin() {
-                return verify(segment, check_crc);
-            }
-            let mut state = self.state.lock();
-            match std::mem::replace(&mut *state, State::Begun) {
-                State::Done(verified) => return verified,
-                State::Begun => self.changed.wait(&mut state),
-                other => *state = other,
-            }
-        }
-    }
-}
-
-/// Segments that nobody has begun with, as far as is known.
-#[derive(Debug, Default)]
-struct Queue<'f> {
-    tasks: Mutex<(VecDeque<Arc<Task<'f>>>, bool)>,
-    changed: Condvar,
-}
-
-impl<'f> Queue<'f> {
-    fn add(&self, segment: Segment<'f>) -> Arc<Task<'f>> {
-        let state = Mutex::new(State::Waiting(segment));
-        let task = Arc::new(Task { state, changed: Condvar::new() });
-        self.tasks.lock().0.push_back(Arc::clone(&task));
-        self.changed.notify_one();
-        task
-    }
-
-    /// Takes out a task that is done, if no helper did.
-    fn forget(&self, task: &Arc<Task<'f>>) {
-        let mut tasks = self.tasks.lock();
-        if tasks.0.front().is_some_and(|front| Arc::ptr_eq(front, task)) {
-            tasks.0.pop_front();
-        }
-    }
-
-    /// Verifies segments until told to end.
-    fn help(&self, check_crc: bool) {
-        loop {
-            let mut tasks = self.tasks.lock();
-            let task = loop {
-                if tasks.1 {
-                    return;
-                }
-                match tasks.0.pop_front() {
-                    Some(task) => break task,
-                    None => self.changed.wait(&mut tasks),
-                }
-            };
-            drop(tasks);
-            if let Some(segment) = task.begin() {
-                let mut given_back = GivesBack { task: &task, segment: Some(segment) };
-                let verified = verify(segment, check_crc);
-                given_back.segment = None;
-                task.set(State::Done(verified));
-            }
-        }
-    }
-}
-
-/// Tells the helpers to end when it is dropped.
-struct EndsHelpers<'a, 'f>(&'a Queue<'f>);
-
-impl Drop for EndsHelpers<'_, '_> {
-    fn drop(&mut self) {
-        self.0.tasks.lock().1 = true;
-        self.0.changed.notify_all();
-    }
-}
-
-/// Puts a segment back when a helper panics, so that nobody waits for it for ever.
-struct GivesBack<'a, 'f> {
-    task: &'a Task<'f>,
-    segment: Option<Segment<'f>>,
-}
-
-impl Drop for GivesBack<'_, '_> {
-    fn drop(&mut self) {
-        if let Some(segment) = self.segment.take() {
-            self.task.set(State::Lost(segment));
-        }
-    }
-}
-
-/// Hands a segment on; false when the log ends with it.
-fn pass<'f>(
-    verified: Verified<'f>,
-    take: &mut impl FnMut(Verified<'f>) -> Result<(), StoreError>,
-) -> Result<bool, StoreError> {
-    let goes_on = matches!(verified.ending, Ending::GoesOn | Ending::NextFile);
-    take(verified)?;
-    Ok(goes_on)
-}
-
-/// Divides files by the sizes that their records say.
-fn segments(files: &[Arc<MappedFile>]) -> impl Iterator<Item = Segment<'_>> {
-    files.iter().flat_map(|file| {
-        let mut start = Some(file.base_offset());
-        let mut asked = file.base_offset();
-        std::iter::from_fn(move || {
-            let begin = start?;
-            while asked < file.end_offset() && asked < begin + READ_AHEAD_BYTES {
-                let from = (asked - file.base_offset()) as usize;
-                file.mapping().will_need(from..from + READ_AHEAD_BYTES as usize);
-                asked += READ_AHEAD_BYTES;
-            }
-            let mut end = begin;
-            let mut count = 0;
-            while end - begin < SEGMENT_BYTES && count < SEGMENT_RECORDS {
-                let Some(size) = said_size(file, end) else {
-                    start = None;
-                    return Some(Segment { file, start: begin, end: None });
-                };
-                end += size;
-                count += 1;
-            }
-            start = Some(end);
-            Some(Segment { file, start: begin, end: Some(end) })
-        })
-    })
-}
-
-/// The size of the record at `position`, if it looks like one and lies within the file.
-fn said_size(file: &MappedFile, position: u64) -> Option<u64> {
-    let head = file.slice(position, place::BODY_CRC)?;
-    let word = |at: usize| head.get(at..)?.first_chunk::<4>().map(|word| u32::from_be_bytes(*word));
-    let is_record = matches!(word(place::MAGIC)?, MAGIC_V1 | MAGIC_V2);
-    let size = u64::from(word(place::TOTAL_SIZE)?);
-    let fits = size > 0 && position + size <= file.end_offset();
-    (is_record && fits).then_some(size)
 }
 
 /// Verifies a segment. One that was divided off rightly ends where it should.
-fn verify(segment: Segment<'_>, check_crc: bool) -> Verified<'_> {
+fn verify<'f>(segment: Segment<'f>, reading: Reading<'_>) -> Verified<'f> {
     let Segment { file, start, end } = segment;
     let mut verified = Verified {
         file,
         begins_file: start == file.base_offset(),
-        records: Vec::new(),
+        records: 0,
+        bytes: 0,
+        timestamp_ms: 0,
+        runs: Runs { members: Vec::with_capacity(SEGMENT_RECORDS), ..Runs::default() },
         end: start,
         ending: Ending::GoesOn,
     };
     while end.is_none_or(|end| verified.end < end) {
-        let bytes = file.published_from(verified.end).unwrap_or(&[]);
-        verified.ending = match log_walk::verify(bytes, verified.end, file.base_offset(), check_crc)
-        {
+        let (position, base) = (verified.end, file.base_offset());
+        let bytes = file.published_from(position).unwrap_or(&[]);
+        verified.ending = match log_walk::verify(bytes, position, base, reading.check_crc) {
             Ok(Step::Record(record)) => {
                 verified.end += record.size as u64;
-                verified.records.push(record);
+                verified.records += 1;
+                verified.bytes += record.size as u64;
+                verified.timestamp_ms = verified.timestamp_ms.max(record.store_timestamp_ms);
+                if !sys_flag::is_outside_queues(record.sys_flag) {
+                    verified.runs.add(&record, reading.delay_levels_ms);
+                }
                 continue;
             }
             Ok(Step::NextFile) => Ending::NextFile,
@@ -330,6 +174,12 @@ mod tests {
     use crate::mapped_file_queue::MappedFileQueue;
 
     const FILE_BYTES: u64 = 3 << 20;
+    const READING: Reading<'_> = Reading { check_crc: true, delay_levels_ms: &[] };
+
+    fn members(verified: &Verified<'_>) -> impl Iterator<Item = i64> {
+        let runs = verified.runs.iter();
+        runs.flat_map(|(.., run)| run.map(|dispatch| dispatch.entry.unit.physical_offset))
+    }
 
     /// Files full of records of about `body_bytes` bytes, the last one half full.
     fn made(root: &Path, file_count: u64, body_bytes: usize) -> Vec<Arc<MappedFile>> {
@@ -403,8 +253,11 @@ mod tests {
 
     fn found(files: &[Arc<MappedFile>]) -> (Vec<i64>, Ending) {
         let (mut places, mut ending, mut begun) = (Vec::new(), Ending::GoesOn, 0);
-        in_order(files, true, |verified| {
-            places.extend(verified.records.iter().map(|record| record.physical_offset));
+        super::verified(files, READING, |verified| {
+            let mut of_segment: Vec<_> = members(&verified).collect();
+            assert_eq!(verified.records, of_segment.len() as u64);
+            of_segment.sort_unstable();
+            places.extend(of_segment);
             ending = verified.ending;
             begun += usize::from(verified.begins_file);
             Ok(())
@@ -458,7 +311,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = made(directory.path(), 4, 700);
         let mut taken = 0;
-        let error = in_order(&files, true, |verified| {
+        let error = super::verified(&files, READING, |verified| {
             taken += 1;
             if taken == 3 {
                 let error = std::io::Error::other("full");
