@@ -1,10 +1,4 @@
 //! A `.properties` file.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use rocketmq_protocol::config;
-
-fuzz_target!(|file: &[u8]| {
-    let pairs = config::parse_bytes(file);
-    assert_eq!(config::parse(&config::write(&pairs)), pairs);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rocketmq_fuzz::config::run(bytes));

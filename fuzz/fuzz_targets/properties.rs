@@ -1,17 +1,4 @@
 //! A message's property string, as it comes from a client or a disk.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use rocketmq_protocol::message::properties;
-
-fuzz_target!(|bytes: &[u8]| {
-    for (name, value) in properties::iter_str(bytes) {
-        // As bytes: the last value of that name counts, and need not be UTF-8.
-        assert!(properties::find_bytes(bytes, name).is_some());
-        if properties::is_clean(name) && properties::is_clean(value) && !name.is_empty() {
-            let mut block = bytes.to_vec();
-            properties::append(&mut block, name, value);
-            assert_eq!(properties::find(&block, name), Some(value));
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rocketmq_fuzz::properties::run(bytes));
