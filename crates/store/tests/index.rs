@@ -425,9 +425,9 @@ fn a_long_log_is_indexed_anew_and_only_the_rest_of_a_damaged_file_left_out() {
     let padding = "x".repeat(9_000);
     let mut places = Vec::new();
     for n in 0..COUNT {
-        places.push(store.written().0);
         let keys = format!("UNIQ_KEY\x01U{n}\x02KEYS\x01own-{n} shared-{}\x02", n % 3);
         append(&store, "A", &n.to_string(), &format!("PAD\x01{padding}\x02{keys}"));
+        places.push(store.physical_offset_of("A", 0, n as i64).unwrap().unwrap());
     }
     assert!(store.written().0 > 8 << 20);
     // Its index is in memory yet.
