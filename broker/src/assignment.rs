@@ -62,6 +62,19 @@ impl Assignments {
         Ok(())
     }
 
+    /// Takes over the table of a master.
+    ///
+    /// # Errors
+    /// When the file cannot be written; nothing is changed then.
+    pub fn follow(&self, table: MessageRequestModeTable) -> Result<(), MetadataError> {
+        let mut modes = self.modes.lock();
+        if *modes != table {
+            persist::save(&self.path, &table)?;
+            *modes = table;
+        }
+        Ok(())
+    }
+
     /// The table in the file's shape.
     pub fn modes(&self) -> MessageRequestModeTable {
         self.modes.lock().clone()
@@ -202,7 +215,11 @@ mod tests {
             ..SetMessageRequestModeRequestBody::default()
         };
         Assignments::load(dir.path()).unwrap().set_mode(mode.clone()).unwrap();
-        let again = Assignments::load(dir.path()).unwrap().modes();
-        assert_eq!(again.message_request_mode_map["T"]["g"], mode);
+        let again = Assignments::load(dir.path()).unwrap();
+        assert_eq!(again.modes().message_request_mode_map["T"]["g"], mode);
+        // A slave's are those of its master, whatever it had before.
+        again.follow(MessageRequestModeTable::default()).unwrap();
+        let followed = Assignments::load(dir.path()).unwrap().modes();
+        assert_eq!(followed, MessageRequestModeTable::default());
     }
 }

@@ -7,7 +7,9 @@
 mod collector;
 mod histogram;
 mod history;
+mod queues;
 mod stats;
+mod store_times;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,8 +24,11 @@ pub use collector::registry;
 pub use histogram::Histogram;
 use history::History;
 pub use history::{Figures, RATE_INTERVAL_MS, Window};
+pub use queues::QueuePuts;
+use queues::QueueTable;
 pub use stats::{Stats, UserTotals};
 use stats::{broker_counter, group_counter, topic_counter};
+pub use store_times::StoreTimes;
 
 /// What kind a message is; a label of the incoming counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +59,9 @@ impl MessageType {
     }
 }
 
+/// Under which RocketMQ counts what it delivers of delayed messages.
+const DELIVERY_GROUP: &str = "SCHEDULE_CONSUMER";
+
 /// Bounds of `rocketmq_message_size`, bytes.
 const SIZE_BOUNDS: &[u64] = &[1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 /// Bounds of `rocketmq_rpc_latency`, milliseconds.
@@ -77,6 +85,7 @@ struct TopicEntry {
     kinds: [Arc<TopicIn>; KINDS],
     /// Sends, of which one may have stored many messages.
     puts: AtomicU64,
+    queues: QueueTable,
     history: History<{ topic_counter::COUNT }>,
 }
 
@@ -85,6 +94,7 @@ impl TopicEntry {
         Self {
             kinds: std::array::from_fn(|_| Arc::new(TopicIn::new())),
             puts: AtomicU64::new(0),
+            queues: QueueTable::default(),
             history: History::default(),
         }
     }
@@ -152,9 +162,13 @@ type RpcKey = (i32, i32, bool);
 pub struct BrokerMetrics {
     /// Independent of topics.
     pub totals: Totals,
+    /// How long the store takes.
+    pub store_times: StoreTimes,
     incoming: RwLock<HashMap<String, Arc<TopicEntry>>>,
     outgoing: RwLock<HashMap<String, HashMap<String, Arc<GroupOut>>>>,
     sent_back: RwLock<HashMap<String, HashMap<String, SentBack>>>,
+    /// What was delivered out of the queues of delayed messages.
+    delayed_out: QueueTable,
     broker_history: History<{ broker_counter::COUNT }>,
     /// When the next sample of each window is due.
     next_samples_ms: Mutex<[u64; 3]>,
@@ -222,6 +236,38 @@ impl BrokerMetrics {
         counters.sizes.observe_many(bytes / messages, messages);
     }
 
+    /// Sends to the topic, by queue, were answered in about the same time.
+    pub fn puts_answered(&self, topic: &str, queues: &[QueuePuts], latency_ms: u64) {
+        let entry = self.topic_in(topic);
+        for puts in queues {
+            if topic == names::SCHEDULE_TOPIC {
+                entry.queues.add(puts);
+            }
+            entry.queues.answered(puts.queue_id, puts.puts, latency_ms);
+        }
+    }
+
+    /// A message that a consumer sent back was stored under the topic.
+    pub fn copy_stored(&self, topic: &str, kind: MessageType, queue_id: i32, bytes: usize) {
+        self.stored(topic, kind, 1, bytes);
+        if topic == names::SCHEDULE_TOPIC {
+            let entry = self.topic_in(topic);
+            entry.queues.add(&QueuePuts { queue_id, puts: 1, messages: 1, bytes });
+        }
+    }
+
+    /// Delayed messages left their queue, each on its own.
+    pub fn delivered(&self, queue_id: i32, messages: usize, bytes: usize) {
+        if messages == 0 {
+            return;
+        }
+        self.delayed_out.add(&QueuePuts { queue_id, puts: messages, messages, bytes });
+        let counters = self.group_out(DELIVERY_GROUP, names::SCHEDULE_TOPIC);
+        counters.messages.fetch_add(messages as u64, Relaxed);
+        counters.bytes.fetch_add(bytes as u64, Relaxed);
+        counters.pulls.fetch_add(messages as u64, Relaxed);
+    }
+
     /// A half message of the topic was committed at this age.
     pub fn committed(&self, topic: &str, age_ms: i64) {
         let age_s = u64::try_from(age_ms / 1_000).unwrap_or(0);
@@ -251,6 +297,7 @@ impl BrokerMetrics {
     /// for messages left out.
     pub fn pulled(&self, group: &str, topic: &str, messages: usize, bytes: usize, latency_ms: u64) {
         let (messages, bytes) = (messages as u64, bytes as u64);
+        self.store_times.get(latency_ms);
         if messages == 0 {
             self.totals.get_miss.fetch_add(1, Relaxed);
             return;

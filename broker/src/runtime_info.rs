@@ -104,8 +104,11 @@ impl RuntimeStats {
     pub fn rates(&self, rate: Rate) -> String {
         let inner = self.0.lock();
         let window = |samples| average(&inner.samples, samples, rate).map(|tps| format!("{tps:?}"));
+        // RocketMQ leaves none of this one out.
+        let empty = if rate == Rate::GetTotal { "0.0" } else { "" };
+        let or_empty = |figure: Option<String>| figure.unwrap_or_else(|| empty.to_owned());
         let ten = window(10).unwrap_or_else(|| "0.0".to_owned());
-        format!("{ten} {} {}", window(60).unwrap_or_default(), window(600).unwrap_or_default())
+        format!("{ten} {} {}", or_empty(window(60)), or_empty(window(600)))
     }
 
     /// Totals at the last two midnights.
@@ -140,6 +143,7 @@ mod tests {
     fn windows_fill_one_after_the_other() {
         let stats = RuntimeStats::default();
         assert_eq!(stats.rates(Rate::Put), "0.0  ");
+        assert_eq!(stats.rates(Rate::GetTotal), "0.0 0.0 0.0");
         for second in 0..=10 {
             stats.sample(sample(second, second * 100), 0, UserTotals::default);
         }

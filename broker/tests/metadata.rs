@@ -224,6 +224,8 @@ fn figures_of_topics_and_groups() {
         peer.call(RequestCode::QUERY_CONSUME_TIME_SPAN, &header, b"").ok().json();
     assert_eq!(spans.consume_time_span_set.len(), 4);
     assert!(spans.consume_time_span_set[0].max_time_stamp > 0);
+    let text = spans.consume_time_span_set[0].max_time_stamp_str.as_deref().unwrap_or_default();
+    assert_eq!((text.len(), text.find('#')), ("2024-01-31#01:02:03:004".len(), Some(10)), "{text}");
     peer.call(RequestCode::QUERY_CONSUME_TIME_SPAN, &[("topic", "none"), ("group", "g")], b"")
         .refused(ResponseCode::TOPIC_NOT_EXIST, "none");
 }

@@ -13,6 +13,7 @@ use common::{
 };
 use rocketmq_broker::BrokerConfig;
 use rocketmq_broker::config::BrokerRole;
+use rocketmq_protocol::body::assignment::SetMessageRequestModeRequestBody;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 
 /// Links that notice quickly; pieces that cut records.
@@ -59,6 +60,22 @@ fn pull(peer: &mut Peer, queue_offset: &str) -> common::Answer {
 /// Waits until the slave knows the topic, which comes by another way than the log.
 fn knows_topic(slave: &TestBroker) {
     eventually("the slave knows the topic", || slave.state().topics.contains("orders"));
+}
+
+#[test]
+fn a_slave_copies_how_groups_consume() {
+    let master = start_with(quick);
+    let mode = SetMessageRequestModeRequestBody {
+        consumer_group: "g".into(),
+        mode: "PULL".into(),
+        topic: "orders".into(),
+        ..SetMessageRequestModeRequestBody::default()
+    };
+    master.state().assignments.set_mode(mode).unwrap();
+    let slave = start_slave(&master, |_| ());
+    eventually("the slave knows the modes", || {
+        slave.state().assignments.modes() == master.state().assignments.modes()
+    });
 }
 
 #[test]

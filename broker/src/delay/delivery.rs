@@ -210,6 +210,8 @@ fn append(
         for (topic, bytes) in topics.iter().take(appended) {
             state.metrics.stored(topic, MessageType::Delay, 1, *bytes);
         }
+        let bytes = topics.iter().take(appended).map(|(_, bytes)| bytes).sum();
+        state.metrics.delivered(level - 1, appended, bytes);
         // An append may end midway, at a full disk.
         return Ok(offsets.get(appended).copied().unwrap_or(end));
     };

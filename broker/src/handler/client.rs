@@ -269,7 +269,8 @@ pub fn get_all_producer_info(
 fn producer_info(channel: &ClientChannel<Connection>) -> ProducerInfo {
     ProducerInfo {
         client_id: channel.client_id.to_string(),
-        remote_ip: channel.connection.remote_text().to_owned(),
+        // As Java writes an address.
+        remote_ip: format!("/{}", channel.connection.remote_text()),
         language: channel.language.name().to_owned(),
         version: channel.version,
         last_update_timestamp: channel.heartbeat_timestamp_ms,

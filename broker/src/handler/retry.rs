@@ -205,7 +205,7 @@ fn store_copy(
             Ok(appended) => {
                 let kind =
                     if diversion.is_some() { MessageType::Delay } else { MessageType::Normal };
-                state.metrics.stored(stored_topic, kind, 1, batch.bytes());
+                state.metrics.copy_stored(stored_topic, kind, stored_queue, batch.bytes());
                 Ok(appended.end_physical_offset)
             }
             Err(error) => {

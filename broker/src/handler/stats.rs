@@ -22,7 +22,7 @@ use rocketmq_protocol::header::topic::{GetTopicStatsInfoRequest, QueryTopicConsu
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
 
-use crate::clock::now_ms;
+use crate::clock::{now_ms, time_text};
 use crate::metrics::Figures;
 use crate::request::header;
 use crate::runtime_info;
@@ -229,13 +229,16 @@ pub fn query_consume_time_span(
             let last = (max > min).then(|| time_at(queue_id, max - 1)).flatten().unwrap_or(-1);
             let reached = if consumed > min { time_at(queue_id, consumed - 1) } else { None };
             let next = if consumed < max { time_at(queue_id, consumed.max(min)) } else { None };
+            let reached = reached.unwrap_or(first);
             QueueTimeSpan {
                 message_queue: queue(topic, broker_name, queue_id),
                 min_time_stamp: first,
+                min_time_stamp_str: Some(time_text(first)),
                 max_time_stamp: last,
-                consume_time_stamp: reached.unwrap_or(first),
+                max_time_stamp_str: Some(time_text(last)),
+                consume_time_stamp: reached,
+                consume_time_stamp_str: Some(time_text(reached)),
                 delay_time: next.map_or(0, |stored| (now_ms() - stored).max(0)),
-                ..QueueTimeSpan::default()
             }
         })
         .collect();

@@ -491,7 +491,6 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
         internal(format!("{cluster}_REPLY_TOPIC"), 1, RW),
         internal(names::TRANS_HALF_TOPIC, 1, RW),
         internal(names::TRANS_OP_HALF_TOPIC, 1, RW),
-        internal(names::TRANS_CHECK_MAX_TIME_TOPIC, 1, RW),
         internal(format!("rmq_sys_REVIVE_LOG_{cluster}"), config.revive_queue_num, RW),
         internal(format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, perm::INHERIT),
     ];

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::history::{Figures, Window};
-use super::{BrokerMetrics, GroupOut, SentBack, TopicEntry};
+use super::queues::{QueueFigure, QueueTable};
+use super::{BrokerMetrics, DELIVERY_GROUP, GroupOut, SentBack, TopicEntry};
+use rocketmq_protocol::names;
 
 /// What a history of a topic holds, in this order.
 pub(super) mod topic_counter {
@@ -62,7 +64,9 @@ impl BrokerMetrics {
             self.broker_history.sample(window, monotonic_ms, broker);
             for entry in self.incoming.read().values() {
                 entry.history.sample(window, monotonic_ms, entry.sums());
+                entry.queues.sample(window, monotonic_ms);
             }
+            self.delayed_out.sample(window, monotonic_ms);
             for counters in self.outgoing.read().values().flat_map(HashMap::values) {
                 counters.history.sample(window, monotonic_ms, counters.sums());
             }
@@ -109,7 +113,30 @@ impl BrokerMetrics {
             (key == cluster)
                 .then(|| windows(&|window| self.broker_history.figures(window, counter)))
         };
+        let of_queue = |topic: &str, queue_id: &str, figure| {
+            let incoming = self.incoming.read();
+            let queues: &QueueTable = &incoming.get(topic)?.queues;
+            queues.figures(queue_id.parse().ok()?, figure)
+        };
+        // RocketMQ counts what is put into a queue, and taken out, for delayed messages alone.
+        let of_delays = |figure| {
+            let (topic, queue_id) = key.split_once('@')?;
+            if topic == names::SCHEDULE_TOPIC { of_queue(topic, queue_id, figure) } else { None }
+        };
+        let of_delivery = |figure| {
+            let queue_id = key.strip_prefix(names::SCHEDULE_TOPIC)?.strip_prefix('@')?;
+            let queue_id = queue_id.strip_suffix(DELIVERY_GROUP)?.strip_suffix('@')?;
+            self.delayed_out.figures(queue_id.parse().ok()?, figure)
+        };
         match name {
+            "QUEUE_PUT_NUMS" => of_delays(QueueFigure::Messages),
+            "QUEUE_PUT_SIZE" => of_delays(QueueFigure::Bytes),
+            "QUEUE_GET_NUMS" => of_delivery(QueueFigure::Messages),
+            "QUEUE_GET_SIZE" => of_delivery(QueueFigure::Bytes),
+            "TOPIC_PUT_LATENCY" => {
+                let (queue_id, topic) = key.split_once('@')?;
+                of_queue(topic, queue_id, QueueFigure::LatencyMs)
+            }
             "TOPIC_PUT_NUMS" => of_topic(topic_counter::MESSAGES),
             "TOPIC_PUT_SIZE" => of_topic(topic_counter::BYTES),
             "GROUP_GET_NUMS" => of_group(group_counter::MESSAGES),
@@ -167,7 +194,7 @@ impl GroupOut {
 
 #[cfg(test)]
 mod tests {
-    use super::super::MessageType;
+    use super::super::{MessageType, QueuePuts};
     use super::*;
 
     #[test]
@@ -201,6 +228,42 @@ mod tests {
             ("SNDBCK_PUT_NUMS", "U@g"),
             ("BROKER_PUT_NUMS", "other"),
             ("COLOUR", "T"),
+        ] {
+            assert_eq!(minute(name, key), None, "{name} {key}");
+        }
+    }
+
+    #[test]
+    fn figures_of_queues_are_those_that_rocketmq_counts() {
+        let metrics = BrokerMetrics::default();
+        let delays = names::SCHEDULE_TOPIC;
+        let puts = |queue_id, puts, messages, bytes| QueuePuts { queue_id, puts, messages, bytes };
+        metrics.puts_answered("T", &[puts(0, 2, 20, 2_000), puts(3, 1, 1, 100)], 7);
+        metrics.puts_answered(delays, &[puts(2, 1, 1, 100)], 3);
+        metrics.copy_stored(delays, MessageType::Delay, 2, 300);
+        metrics.copy_stored("%RETRY%g", MessageType::Normal, 0, 300);
+        metrics.delivered(2, 2, 400);
+        metrics.delivered(4, 0, 0);
+        metrics.sample_rates(10_000, |_| false);
+        let minute = |name: &str, key: &str| {
+            metrics.stats(name, key, "c").map(|all| (all[0].sum, all[0].per_time))
+        };
+        assert_eq!(minute("TOPIC_PUT_LATENCY", "0@T"), Some((14, 7.0)));
+        assert_eq!(minute("TOPIC_PUT_LATENCY", "3@T"), Some((7, 7.0)));
+        assert_eq!(minute("TOPIC_PUT_LATENCY", &format!("2@{delays}")), Some((3, 3.0)));
+        assert_eq!(minute("QUEUE_PUT_NUMS", &format!("{delays}@2")), Some((2, 1.0)));
+        assert_eq!(minute("QUEUE_PUT_SIZE", &format!("{delays}@2")), Some((400, 200.0)));
+        let delivered = format!("{delays}@2@SCHEDULE_CONSUMER");
+        assert_eq!(minute("QUEUE_GET_NUMS", &delivered), Some((2, 1.0)));
+        assert_eq!(minute("QUEUE_GET_SIZE", &delivered), Some((400, 200.0)));
+        let group = format!("{delays}@SCHEDULE_CONSUMER");
+        assert_eq!(minute("GROUP_GET_NUMS", &group), Some((2, 1.0)));
+        for (name, key) in [
+            ("TOPIC_PUT_LATENCY", "1@T"),
+            ("TOPIC_PUT_LATENCY", "T@0"),
+            ("QUEUE_PUT_NUMS", "T@0"),
+            ("QUEUE_GET_NUMS", "SCHEDULE_TOPIC_XXXX@4@SCHEDULE_CONSUMER"),
+            ("QUEUE_GET_NUMS", "SCHEDULE_TOPIC_XXXX@@SCHEDULE_CONSUMER"),
         ] {
             assert_eq!(minute(name, key), None, "{name} {key}");
         }

@@ -1,13 +1,14 @@
 //! What a slave copies from its master besides the log: topics, groups, consumer offsets, progress of
-//! delayed messages (RocketMQ's `SlaveSynchronize`).
+//! delayed messages, how groups consume (RocketMQ's `SlaveSynchronize`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rocketmq_protocol::body::TopicConfigSerializeWrapper;
-use rocketmq_protocol::code::RequestCode;
+use rocketmq_protocol::body::assignment::MessageRequestModeTable;
+use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::fastjson;
-use rocketmq_remoting::{Client, ClientConfig, Request};
+use rocketmq_remoting::{CallError, Client, ClientConfig, Request, ResponseFrame};
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
@@ -60,6 +61,8 @@ async fn copy(state: &Arc<BrokerState>, client: &Client, master: &str) -> Result
         ask(client, master, RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG).await?;
     let offsets: OffsetFile = ask(client, master, RequestCode::GET_ALL_CONSUMER_OFFSET).await?;
     let delays: DelayOffsetTable = ask(client, master, RequestCode::GET_ALL_DELAY_OFFSET).await?;
+    let modes: Option<MessageRequestModeTable> =
+        ask_newer(client, master, RequestCode::GET_ALL_MESSAGE_REQUEST_MODE).await?;
     let (state, services) = (Arc::clone(state), Arc::clone(state));
     let take = move || {
         let told = |error: crate::metadata::persist::MetadataError| error.to_string();
@@ -72,6 +75,9 @@ async fn copy(state: &Arc<BrokerState>, client: &Client, master: &str) -> Result
         }
         state.groups.follow(groups).map_err(told)?;
         state.offsets.follow(offsets);
+        if let Some(modes) = modes {
+            state.assignments.follow(modes).map_err(told)?;
+        }
         state.delays.follow(&delays).map_err(told)
     };
     // A master has its own by now.
@@ -79,13 +85,44 @@ async fn copy(state: &Arc<BrokerState>, client: &Client, master: &str) -> Result
     writing.await.map_err(|error| error.to_string())?.unwrap_or(Ok(()))
 }
 
+/// As [`ask`]; none if the master's version does not know the request.
+async fn ask_newer<T: DeserializeOwned>(
+    client: &Client,
+    master: &str,
+    code: RequestCode,
+) -> Result<Option<T>, String> {
+    match call(client, master, code).await {
+        Err(CallError::Refused { code, .. })
+            if code == ResponseCode::REQUEST_CODE_NOT_SUPPORTED =>
+        {
+            Ok(None)
+        }
+        answer => decode(answer, master, code).map(Some),
+    }
+}
+
 async fn ask<T: DeserializeOwned>(
     client: &Client,
     master: &str,
     code: RequestCode,
 ) -> Result<T, String> {
-    let answer = client.call(master, Request::new(code), TIMEOUT).await;
-    let answer = answer.and_then(|answer| answer.into_ok()).map_err(|error| error.to_string())?;
+    decode(call(client, master, code).await, master, code)
+}
+
+async fn call(
+    client: &Client,
+    master: &str,
+    code: RequestCode,
+) -> Result<ResponseFrame, CallError> {
+    client.call(master, Request::new(code), TIMEOUT).await.and_then(ResponseFrame::into_ok)
+}
+
+fn decode<T: DeserializeOwned>(
+    answer: Result<ResponseFrame, CallError>,
+    master: &str,
+    code: RequestCode,
+) -> Result<T, String> {
+    let answer = answer.map_err(|error| error.to_string())?;
     fastjson::from_slice(&answer.body)
         .map_err(|error| format!("the answer of {master} to {code:?}: {error}"))
 }

@@ -65,6 +65,13 @@ fn messages(state: &BrokerState, table: &mut Table) {
     put(table, "putMessageSizeTotal", bytes);
     let average = if puts == 0 { 0.0 } else { bytes as f64 / puts as f64 };
     put(table, "putMessageAverageSize", format!("{average:?}"));
+    let times = &state.metrics.store_times;
+    put(table, "putMessageEntireTimeMax", times.put_max_ms());
+    put(table, "getMessageEntireTimeMax", times.get_max_ms());
+    put(table, "putMessageDistributeTime", times.put_distribution());
+    for (key, share) in [("putLatency99", 0.99), ("putLatency999", 0.999)] {
+        put(table, key, format!("{:.2}", times.put_percentile_ms(share)));
+    }
     put(table, "putTps", stats.rates(Rate::Put));
     put(table, "getFoundTps", stats.rates(Rate::GetFound));
     put(table, "getMissTps", stats.rates(Rate::GetMiss));

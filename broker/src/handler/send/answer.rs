@@ -13,6 +13,7 @@ use rocketmq_protocol::message::id::OffsetMessageId;
 use rocketmq_remoting::{InFlight, Output};
 use rocketmq_store::{AppendError, AppendResult, DurableOutcome, Refusal};
 
+use super::TopicPuts;
 use super::copies::Copies;
 use crate::config::BrokerConfig;
 use crate::flush_waits::WaitEnd;
@@ -53,6 +54,8 @@ pub(in crate::handler) fn append_error(error: &AppendError) -> (ResponseCode, St
 pub(super) struct Answers {
     pub(super) pending: Vec<PendingSend>,
     pub(super) unique_keys: String,
+    /// What each queue gets of them.
+    pub(super) puts: Vec<TopicPuts>,
     pub(super) error: Option<AppendError>,
     /// What all are told though their messages are in the log: it may go, with them.
     pub(super) withdrawn: Option<(ResponseCode, &'static str)>,
@@ -92,6 +95,12 @@ impl Answers {
     ) {
         let config = state.config.load();
         let mut msg_id = String::new();
+        if self.error.is_none() {
+            let latency_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            for TopicPuts { topic, queues } in &self.puts {
+                state.metrics.puts_answered(&topic.topic_name, queues, latency_ms);
+            }
+        }
         let mut counted = Counted::new(state, self.began);
         for send in &self.pending {
             let Some(stored) = places.get(send.messages.clone()) else {

@@ -21,12 +21,13 @@ use rocketmq_protocol::message::properties::name;
 use rocketmq_protocol::message::record::{NewMessage, sys_flag};
 use rocketmq_remoting::{Connection, Output};
 use rocketmq_store::{AppendBatch, AppendResult};
+use smallvec::SmallVec;
 
 use crate::clock::now_ms;
 use crate::config::{BrokerConfig, FlushDiskType};
 use crate::flush_waits::WaitEnd;
 use crate::metadata::attributes::has_batch_queues;
-use crate::metrics::MessageType;
+use crate::metrics::{MessageType, QueuePuts};
 use crate::role::held_sends::{Hold, busy_remark};
 use crate::state::BrokerState;
 use crate::transaction::half;
@@ -49,12 +50,23 @@ pub struct SendBatch {
     unique_keys: String,
     /// What each topic gets, for its counters; runs of one topic and kind are added up.
     counts: Vec<Count>,
+    /// What each queue gets.
+    puts: Vec<TopicPuts>,
     /// The topics to which half messages among them were sent.
     halves: Vec<Arc<TopicConfig>>,
     /// Scratch for a property block that has to be rewritten.
     rewritten: Vec<u8>,
     /// When the read that is being served began.
     began: Instant,
+}
+
+/// How many queues of a topic are searched for the one to count a send for.
+const QUEUES_SEARCHED: usize = 16;
+
+/// The queues of one topic that a run of sends goes to.
+pub(super) struct TopicPuts {
+    pub(super) topic: Arc<TopicConfig>,
+    pub(super) queues: SmallVec<[QueuePuts; 8]>,
 }
 
 struct Count {
@@ -74,6 +86,7 @@ impl SendBatch {
             places: Vec::new(),
             unique_keys: String::new(),
             counts: Vec::new(),
+            puts: Vec::new(),
             halves: Vec::new(),
             rewritten: Vec::new(),
             began: Instant::now(),
@@ -161,7 +174,7 @@ impl SendBatch {
         }
         let hosts = (conn.remote(), state.identity.store_host);
         let (messages_before, bytes_before) = (self.append.len(), self.append.bytes());
-        let (topic, kind, messages) = if request.batch == Some(true) {
+        let (topic, queue_id, kind, messages) = if request.batch == Some(true) {
             let messages = match has_batch_queues(&topic.attributes) {
                 true => self.add_inner_batch(&request, frame, queue_id, hosts, state)?,
                 false => {
@@ -169,14 +182,34 @@ impl SendBatch {
                     self.append.len() - messages_before
                 }
             };
-            (topic, MessageType::Normal, messages)
+            (topic, queue_id, MessageType::Normal, messages)
         } else {
-            let (topic, kind) = self.add_single(&request, frame, topic, queue_id, hosts, state)?;
-            (topic, kind, 1)
+            let (topic, queue_id, kind) =
+                self.add_single(&request, frame, topic, queue_id, hosts, state)?;
+            (topic, queue_id, kind, 1)
         };
         let bytes = self.append.bytes() - bytes_before;
+        self.count_queue(&topic, QueuePuts { queue_id, puts: 1, messages, bytes });
         self.count(topic, kind, messages, bytes);
         Ok(())
+    }
+
+    fn count_queue(&mut self, topic: &Arc<TopicConfig>, put: QueuePuts) {
+        let found = self.puts.last_mut().filter(|last| Arc::ptr_eq(&last.topic, topic));
+        let Some(of_topic) = found else {
+            let queues = SmallVec::from_slice(&[put]);
+            return self.puts.push(TopicPuts { topic: Arc::clone(topic), queues });
+        };
+        // A topic with more queues than are looked at has some twice, which costs little.
+        let near = of_topic.queues.iter_mut().rev().take(QUEUES_SEARCHED);
+        match near.into_iter().find(|queue| queue.queue_id == put.queue_id) {
+            Some(queue) => {
+                queue.puts += put.puts;
+                queue.messages += put.messages;
+                queue.bytes += put.bytes;
+            }
+            None => of_topic.queues.push(put),
+        }
     }
 
     fn count(&mut self, topic: Arc<TopicConfig>, kind: MessageType, messages: usize, bytes: usize) {
@@ -198,7 +231,7 @@ impl SendBatch {
         queue_id: i32,
         hosts: (SocketAddr, SocketAddr),
         state: &BrokerState,
-    ) -> Result<(Arc<TopicConfig>, MessageType), Refusal> {
+    ) -> Result<(Arc<TopicConfig>, i32, MessageType), Refusal> {
         let block = request.properties.as_deref().unwrap_or_default().as_bytes();
         let said = Said::read(block);
         check_no_inner_batch(&said)?;
@@ -250,7 +283,7 @@ impl SendBatch {
             (false, false) => MessageType::Normal,
         };
         self.halves.extend(half_of);
-        Ok((to.topic, kind))
+        Ok((to.topic, to.queue_id, kind))
     }
 
     fn add_batch(
@@ -334,10 +367,14 @@ impl SendBatch {
         if self.is_empty() {
             return;
         }
+        let append_began = Instant::now();
         let appended = state.store.append(&mut self.append);
+        let took_ms = u64::try_from(append_began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        state.metrics.store_times.put(self.append.len(), took_ms);
         let answers = Answers {
             pending: std::mem::take(&mut self.pending),
             unique_keys: std::mem::take(&mut self.unique_keys),
+            puts: std::mem::take(&mut self.puts),
             error: appended.as_ref().err().cloned(),
             withdrawn: None,
             began: self.began,
@@ -403,14 +440,17 @@ impl SendBatch {
         self.places.clear();
         self.unique_keys.clear();
         self.counts.clear();
+        self.puts.clear();
         self.halves.clear();
     }
 
     fn reuse(&mut self, mut answers: Answers) {
         answers.pending.clear();
         answers.unique_keys.clear();
+        answers.puts.clear();
         self.pending = answers.pending;
         self.unique_keys = answers.unique_keys;
+        self.puts = answers.puts;
     }
 }
 
