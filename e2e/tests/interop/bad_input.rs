@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const TOPIC: &str = "Bystander";
+/// A frame that says it is shorter than the word in front of its header.
+const TOO_SHORT: &str = "length 3";
 
 mod response {
     pub const REQUEST_CODE_NOT_SUPPORTED: i64 = 3;
@@ -100,6 +102,7 @@ fn both(servers: &Servers) -> [String; 2] {
 
 #[test]
 fn broken_frames_close_their_own_connection_only() -> Result<()> {
+    let ours = Peer::from_environment() == Peer::Ours;
     beside_a_bystander(|servers| {
         let json = br#"{"code":105,"opaque":1,"flag":0,"language":"JAVA","version":479,"extFields":{"topic":"x"}}"#;
         let cut_header = frame_of(&json[..json.len() - 3], &[]);
@@ -110,7 +113,7 @@ fn broken_frames_close_their_own_connection_only() -> Result<()> {
         let mut binary_encoding = frame_of(json, &[]);
         binary_encoding[4] = 1;
         let cases: [(&str, Vec<u8>); 9] = [
-            ("length 3", vec![0, 0, 0, 3, 1, 2, 3]),
+            (TOO_SHORT, vec![0, 0, 0, 3, 1, 2, 3]),
             ("length above 2 GiB", [&[0xff; 4][..], &[0; 64]].concat()),
             ("length above 16 MiB", ((MAX_FRAME_BYTES + 1) as u32).to_be_bytes().to_vec()),
             ("header cut short", cut_header),
@@ -122,6 +125,10 @@ fn broken_frames_close_their_own_connection_only() -> Result<()> {
         ];
         for address in both(servers) {
             for (what, bytes) in &cases {
+                if !ours && *what == TOO_SHORT {
+                    // Apache's servers wait for a header that can never come.
+                    continue;
+                }
                 let mut raw = Raw::connect(&address, LIMIT)?;
                 // The other side may close before all is written.
                 let written = raw.write(bytes);
@@ -239,6 +246,7 @@ fn refused(what: &str, answer: &Answer, words: &[&str]) -> Result<()> {
 
 #[test]
 fn bad_headers_are_refused_by_name_and_value() -> Result<()> {
+    let ours = Peer::from_environment() == Peer::Ours;
     beside_a_bystander(|servers| {
         let mut raw = Raw::connect(&servers.broker.address(), LIMIT)?;
         let good = || send_fields("Headers");
@@ -246,7 +254,9 @@ fn bad_headers_are_refused_by_name_and_value() -> Result<()> {
 
         for field in ["topic", "queueId", "sysFlag", "bornTimestamp", "flag"] {
             let answer = send(without(good(), field))?;
-            refused(&format!("{field} is missing"), &answer, &[field])?;
+            // At a send without a topic Apache's broker stumbles before it looks what is missing.
+            let named = if ours || field != "topic" { vec![field] } else { Vec::new() };
+            refused(&format!("{field} is missing"), &answer, &named)?;
         }
         for (field, value) in [
             ("queueId", "99999999999"),
