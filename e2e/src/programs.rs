@@ -45,6 +45,11 @@ impl fmt::Display for Client {
 impl Client {
     /// The command that runs the client's programs, with everything it writes kept under `directory`.
     pub fn command(self, directory: &Path) -> Result<Command> {
+        self.command_with_heap(directory, "256m")
+    }
+
+    /// As [`Client::command`]; the Java clients' heap grows to `heap`, as `-Xmx` takes it.
+    pub fn command_with_heap(self, directory: &Path, heap: &str) -> Result<Command> {
         let mut command = match self {
             Client::Go => Command::new(environment::go_program()?),
             Client::Java49 | Client::Java53 => {
@@ -54,7 +59,8 @@ impl Client {
                 })?;
                 let mut command = Command::new("java");
                 command
-                    .args(["-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+                    .args(["-Xms64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+                    .arg(format!("-Xmx{heap}"))
                     .arg(format!("-Duser.home={}", directory.display()))
                     .arg(format!("-Drocketmq.client.logRoot={}", directory.display()))
                     .arg(format!("-Drocketmq.client.localOffsetStoreDir={}", directory.display()))
@@ -147,6 +153,11 @@ impl Programs {
     /// Starts a producer that sends in transactions.
     pub fn transact(&self, namesrv: &str, arguments: &[&str]) -> Result<Program> {
         self.run("transact", namesrv, arguments)
+    }
+
+    /// Starts a large group that shares its queues anew; Java only.
+    pub fn rebalance(&self, namesrv: &str, arguments: &[&str]) -> Result<Program> {
+        self.run("rebalance", namesrv, arguments)
     }
 
     fn run(&self, program: &str, namesrv: &str, arguments: &[&str]) -> Result<Program> {

@@ -8,6 +8,7 @@ mod delays;
 mod filters;
 mod java_client;
 mod meter;
+mod rebalance;
 mod retries;
 mod standalone;
 mod transactions;
@@ -44,6 +45,9 @@ fn main() -> Result<()> {
     }
     if options.wants("transactions") {
         transactions::run(&place("transactions"))?;
+    }
+    if options.wants("rebalance") {
+        rebalance::run(&place("rebalance"))?;
     }
     if options.wants("filters") {
         filters::run(&place("filters"))?;

@@ -7,8 +7,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The one entry point. {@code produce}, {@code consume}, {@code bench} and {@code transact} run once with their
- * arguments.
+ * The one entry point. {@code produce}, {@code consume}, {@code bench}, {@code transact} and {@code rebalance} run once
+ * with their arguments.
  * {@code serve} runs many in one process: each line of standard input is tab-separated,
  * {@code start ID PROGRAM ARG...} or {@code stop ID}, every line printed carries its id, and the end of
  * standard input ends the process.
@@ -79,9 +79,12 @@ public final class Main {
                 case "transact":
                     Transact.run(run, words, at + 1);
                     break;
+                case "rebalance":
+                    Rebalance.run(run, words, at + 1);
+                    break;
                 default:
                     throw new IllegalArgumentException(
-                        "program '" + program + "': expected produce, consume, bench, transact or serve");
+                        "program '" + program + "': expected produce, consume, bench, transact, rebalance or serve");
             }
             return true;
         } catch (Throwable e) {
