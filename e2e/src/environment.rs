@@ -36,7 +36,8 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Java libraries as e2e/java builds them: `4.9.8`, `5.3.3`, `mqadmin-5.3.3`, `peer-5.3.3`.
+/// Java libraries as e2e/java builds them: `4.9.8`, `5.3.3`, and such with `mqadmin-` and `peer-` before
+/// a version.
 pub fn java_library(name: &str) -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let directory = match variable("ROCKETMQ_E2E_JAVA_DIR") {

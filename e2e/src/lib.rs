@@ -16,4 +16,5 @@ pub mod process;
 pub mod programs;
 pub mod raw;
 pub mod record;
+pub mod transcript;
 pub mod wait;

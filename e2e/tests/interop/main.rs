@@ -14,6 +14,7 @@ mod groups;
 mod kills;
 mod mqadmin;
 mod mqadmin_groups;
+mod mqadmin_table;
 mod replication;
 mod request_reply;
 mod restarts;

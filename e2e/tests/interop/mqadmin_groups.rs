@@ -67,13 +67,6 @@ impl Scene {
         Ok(Scene { admin, broker, consumer, sent, _programs: programs, servers })
     }
 
-    /// A tool of its own: some commands keep the client of their first call, which that call has shut
-    /// down.
-    fn another_admin(&self, name: &str) -> Result<Mqadmin> {
-        let directory = self.servers.directory().join(name);
-        Mqadmin::start(&self.servers.namesrv_address(), &directory)
-    }
-
     fn client_id(&mut self) -> Result<String> {
         let out = self.admin.succeed(&["consumerConnection", "-g", GROUP])?;
         let line = out.lines().find(|line| line.contains("JAVA")).context("no client")?;
@@ -203,14 +196,13 @@ impl Scene {
         });
         let id = ids.context("no message id")?;
         wait::until("the trace of a send", LIMIT, || -> Result<()> {
-            let out = self.another_admin("traces")?.succeed(&["queryMsgTraceById", "-i", &id])?;
+            let out = self.admin.succeed(&["queryMsgTraceById", "-i", &id])?;
             has(&out, &["Pub", "e2e_producer", "success"])
         })
     }
 
     fn offsets(&mut self) -> Result<()> {
         const CLONE: &str = "cloned";
-        let mut another = self.another_admin("cloned")?;
         let admin = &mut self.admin;
         admin.succeed(&["updateSubGroup", "-b", &self.broker, "-g", CLONE])?;
         let out = admin.succeed(&[
@@ -225,7 +217,7 @@ impl Scene {
             "true",
         ])?;
         has(&out, &["clone group offset success"])?;
-        let out = another.succeed(&["brokerConsumeStats", "-b", &self.broker])?;
+        let out = admin.succeed(&["brokerConsumeStats", "-b", &self.broker])?;
         row(&out, &[TOPIC, CLONE, "broker-a", "0"])?;
         let before = received(&self.consumer);
         let reset = ["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s"];

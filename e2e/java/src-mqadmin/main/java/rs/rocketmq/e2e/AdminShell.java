@@ -4,12 +4,16 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.command.SubCommand;
 
 /**
  * Runs many mqadmin calls in one process: each line of standard input holds the tab-separated words of one call,
- * and one JSON line holds what it printed on both streams. mqadmin itself is Apache's, unmodified.
+ * and one JSON line holds what it printed on both streams. mqadmin itself is Apache's, unmodified. The line
+ * {@code commands} asks for the names of its sub-commands.
  */
 public final class AdminShell {
     public static void main(String[] args) throws Exception {
@@ -21,7 +25,13 @@ public final class AdminShell {
             System.setOut(capture);
             System.setErr(capture);
             try {
-                MQAdminStartup.main(line.split("\t", -1));
+                commands().clear();
+                if (line.equals("commands")) {
+                    MQAdminStartup.initCommand();
+                    commands().forEach(command -> capture.println(command.commandName()));
+                } else {
+                    MQAdminStartup.main(line.split("\t", -1));
+                }
             } catch (Throwable e) {
                 e.printStackTrace(capture);
             }
@@ -30,6 +40,22 @@ public final class AdminShell {
             lines.flush();
         }
         Runtime.getRuntime().halt(0);
+    }
+
+    /**
+     * The list that each call fills. It is emptied before, as in a process of its own: a command may keep the client of
+     * its last call, which that has shut down.
+     */
+    @SuppressWarnings("unchecked")
+    private static List<SubCommand> commands() throws IllegalAccessException {
+        // Each version calls the list otherwise.
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (field.getType() == List.class) {
+                field.setAccessible(true);
+                return (List<SubCommand>) field.get(null);
+            }
+        }
+        throw new IllegalStateException("MQAdminStartup has no list of commands");
     }
 
     private static String quote(String text) {
