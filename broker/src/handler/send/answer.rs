@@ -95,7 +95,7 @@ impl Answers {
     ) {
         let config = state.config.load();
         let mut msg_id = String::new();
-        if self.error.is_none() {
+        if self.error.is_none() && self.withdrawn.is_none() {
             let latency_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
             for TopicPuts { topic, queues } in &self.puts {
                 state.metrics.puts_answered(&topic.topic_name, queues, latency_ms);
