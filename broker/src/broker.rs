@@ -32,9 +32,10 @@ use crate::change_signal::ChangeSignal;
 use crate::client_table::ClientTable;
 use crate::clock::now_ms;
 use crate::config::{
-    BrokerConfig, BrokerRole, LoadedConfig, METRICS_PORT_DEFAULT, MetricsExporter,
+    BrokerConfig, BrokerRole, CoordinatorKind, LoadedConfig, METRICS_PORT_DEFAULT, MetricsExporter,
 };
 use crate::confirm_waits::ConfirmWaits;
+use crate::coordinator::Coordination;
 use crate::delay::DelayProgress;
 use crate::error::StartError;
 use crate::filter::ExpressionCache;
@@ -50,10 +51,13 @@ use crate::metadata::group::GroupTable;
 use crate::metadata::topic::TopicTable;
 use crate::metrics::{self, BrokerMetrics};
 use crate::registration::Registration;
+use crate::replication::appointed::driver::Driver;
+use crate::replication::appointed::group::Group;
+use crate::replication::appointed::member::{self, Membership};
 use crate::replication::{self, Replication, ReplicationThread};
 use crate::role::held_sends::HeldSends;
 use crate::role::services::Services;
-use crate::role::{Addresses, RoleCell};
+use crate::role::{Addresses, Role, RoleCell};
 use crate::runtime_info::RuntimeStats;
 use crate::state::{BrokerState, ConfigFile, Identity, StateSlot};
 use crate::transaction::Transactions;
@@ -80,6 +84,8 @@ pub struct Broker {
     stop_registration: CancellationToken,
     registration_ended: Mutex<Option<mpsc::Receiver<()>>>,
     replication: ReplicationThread,
+    /// What carries out the decisions about the group's master, where it is appointed.
+    driver: Option<Driver>,
     worker: Worker,
     is_stopped: AtomicBool,
 }
@@ -101,10 +107,31 @@ impl Broker {
         config: impl Into<LoadedConfig>,
         environment: Environment,
     ) -> Result<Self, StartError> {
+        Self::start_as(config.into(), environment, None)
+    }
+
+    /// As [`Broker::start_in`], with a keeper of the group's record in place of the one that
+    /// `coordinator` names.
+    ///
+    /// # Errors
+    /// As [`Broker::start`].
+    pub fn start_coordinated(
+        config: impl Into<LoadedConfig>,
+        environment: Environment,
+        coordination: Coordination,
+    ) -> Result<Self, StartError> {
+        Self::start_as(config.into(), environment, Some(coordination))
+    }
+
+    fn start_as(
+        loaded: LoadedConfig,
+        environment: Environment,
+        coordination: Option<Coordination>,
+    ) -> Result<Self, StartError> {
         let began = Instant::now();
-        let loaded: LoadedConfig = config.into();
         let mut config = loaded.config.clone();
         config.normalize()?;
+        let membership = Membership::of(&config, coordination)?;
         for (key, _) in &loaded.unknown {
             warn!(key, "unknown configuration key");
         }
@@ -123,10 +150,14 @@ impl Broker {
             Some(reason) => warn!(?recovery, reason, "store opened, its log was cut"),
             None => info!(?recovery, "store opened"),
         }
-        let loaded_filters = filters.load(recovery.clean).map_err(StartError::from);
-        let (parts, server, ha_listener) = match loaded_filters
-            .and_then(|()| Parts::load_and_bind(&config, filters, &worker, &late))
-        {
+        let is_member = membership.is_some();
+        let load = || {
+            filters.load(recovery.clean)?;
+            let epochs = is_member.then(|| Membership::open(&config, &store)).transpose()?;
+            let loaded = Parts::load_and_bind(&config, filters.clone(), &worker, &late)?;
+            Ok((loaded, epochs))
+        };
+        let ((parts, server, ha_listener), epochs) = match load() {
             Ok(prepared) => prepared,
             Err(error) => {
                 // Nothing was taken in: the next start need not recover.
@@ -141,8 +172,14 @@ impl Broker {
         let addr = server.local_addrs()[0];
         let ha_port = ha_listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let ha_port = ha_port.map_or_else(|| config.ha_port(addr.port()), |addr| addr.port());
-        let ports = (addr, ha_port);
-        let state = Arc::new(parts.into_state(config, loaded, &hosts, store, ports, &worker));
+        let places = Places::find(&config, &hosts, membership.as_ref(), (addr, ha_port));
+        let group = membership.zip(epochs).map(|(membership, epochs)| {
+            membership.group(&config, &places.own, epochs, store.written().0)
+        });
+        let (group, joining) = group.transpose()?.unzip();
+        let group = group.map(Arc::new);
+        let state = parts.into_state(config, loaded, places, store, group.clone(), &worker);
+        let state = Arc::new(state);
         slot.set(&state);
         if state.role.is_slave() {
             state.store.take_copies_only();
@@ -153,6 +190,13 @@ impl Broker {
         let replication = ReplicationThread::start(&state, ha_listener)
             .map_err(StartError::system("start the thread for replication"))?;
         state.store.set_arrival_listener(Arc::new(pull::PullWaker::new(&state)));
+        let driver = match (joining, &group) {
+            (Some(joining), Some(group)) => {
+                state.role.set_gate(group.clone());
+                Some(joining.start(&state, group)?)
+            }
+            _ => None,
+        };
         late.set(BrokerService::new(state.clone()));
         let (tasks, stop_tasks) = (TaskTracker::new(), CancellationToken::new());
         housekeeping::spawn(&state, &health, &tasks, &stop_tasks);
@@ -194,6 +238,7 @@ impl Broker {
             stop_registration,
             registration_ended: Mutex::new(Some(ended)),
             replication,
+            driver,
             worker,
             is_stopped: AtomicBool::new(false),
         })
@@ -220,6 +265,11 @@ impl Broker {
             return;
         }
         info!("broker stops");
+        if let Some(driver) = &self.driver {
+            // While it still serves: another broker of the group takes over meanwhile.
+            driver.release();
+            driver.end();
+        }
         self.state.stopping.store(true, Ordering::Release);
         let wait_s = self.state.config.load().shutdown_wait_time_seconds;
         let wait = Duration::from_secs(u64::try_from(wait_s).unwrap_or(30));
@@ -349,24 +399,18 @@ impl Parts {
         self,
         config: BrokerConfig,
         loaded: LoadedConfig,
-        hosts: &Hosts,
+        Places { identity, own }: Places,
         store: Arc<Store>,
-        (addr, ha_port): (SocketAddr, u16),
+        group: Option<Arc<Group>>,
         worker: &Worker,
     ) -> BrokerState {
-        let ha_host = match config.broker_ip2.trim() {
-            "" => hosts.advertised.as_str(),
-            configured => configured,
+        let role = match &group {
+            Some(group) => {
+                let as_master = identity.broker_addr.clone();
+                RoleCell::new(member::names(group, as_master, &own), Role::Slave)
+            }
+            None => RoleCell::of_config(&config, own),
         };
-        let identity = Identity {
-            broker_addr: address::host_port(&hosts.advertised, addr.port()),
-            ha_addr: address::host_port(ha_host, ha_port),
-            store_host: SocketAddr::new(hosts.store_ip, addr.port()),
-            boot_timestamp_ms: now_ms(),
-        };
-        let addresses =
-            Addresses { broker: identity.broker_addr.clone(), ha: identity.ha_addr.clone() };
-        let role = RoleCell::of_config(&config, addresses);
         let path = Some(config.broker_config_path.trim()).filter(|path| !path.is_empty());
         let config_file = ConfigFile {
             path: path.map(PathBuf::from),
@@ -378,7 +422,11 @@ impl Parts {
         let copy_timeout = timeout(config.slave_timeout);
         BrokerState {
             broker_properties: broker_properties(&config),
-            unique_keys: UniqueKeyMaker::new(hosts.store_ip, std::process::id(), rand::random()),
+            unique_keys: UniqueKeyMaker::new(
+                identity.store_host.ip(),
+                std::process::id(),
+                rand::random(),
+            ),
             config: ArcSwap::from_pointee(config),
             identity,
             store,
@@ -398,6 +446,7 @@ impl Parts {
             held_sends: HeldSends::default(),
             role,
             services: Services::default(),
+            group,
             replication: Replication::default(),
             long_polls: LongPolls::new(HELD_PULLS_MAX),
             metrics: Arc::new(BrokerMetrics::default()),
@@ -407,6 +456,40 @@ impl Parts {
             stopping: AtomicBool::new(false),
             config_update: Mutex::new(config_file),
         }
+    }
+}
+
+/// Where a broker is found.
+struct Places {
+    identity: Identity,
+    /// As itself: also where the group's master is known to clients by another address.
+    own: Addresses,
+}
+
+impl Places {
+    fn find(
+        config: &BrokerConfig,
+        hosts: &Hosts,
+        membership: Option<&Membership>,
+        (addr, ha_port): (SocketAddr, u16),
+    ) -> Places {
+        let own_host = membership.and_then(Membership::host);
+        let ha_host = match config.broker_ip2.trim() {
+            "" => hosts.advertised.as_str(),
+            configured => configured,
+        };
+        let identity = Identity {
+            broker_addr: address::host_port(&hosts.advertised, addr.port()),
+            ha_addr: address::host_port(own_host.unwrap_or(ha_host), ha_port),
+            store_host: SocketAddr::new(hosts.store_ip, addr.port()),
+            boot_timestamp_ms: now_ms(),
+        };
+        let broker = match own_host {
+            Some(host) => address::host_port(host, addr.port()),
+            None => identity.broker_addr.clone(),
+        };
+        let own = Addresses { broker, ha: identity.ha_addr.clone() };
+        Places { identity, own }
     }
 }
 
@@ -426,7 +509,11 @@ fn bind_ha(
     let addr = SocketAddr::new(main.ip(), port);
     match replication::bind(addr) {
         Ok(listener) => Ok(Some(listener)),
-        Err(error) if !is_configured && config.in_sync_replicas <= 1 => {
+        Err(error)
+            if !is_configured
+                && config.in_sync_replicas <= 1
+                && config.coordinator == CoordinatorKind::Static =>
+        {
             warn!(%addr, %error, "no slave can follow this broker; set haListenPort to a free port");
             Ok(None)
         }

@@ -5,6 +5,7 @@ use std::io;
 use rocketmq_protocol::config::{ConfigError, NotText};
 use rocketmq_store::StoreError;
 
+use crate::coordinator::CoordinatorError;
 use crate::metadata::persist::MetadataError;
 
 /// Why a broker does not start. Each text names the thing, its value and what would be right.
@@ -36,6 +37,9 @@ pub enum StartError {
     /// A metadata file.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
+    /// The keeper of the group's record.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
     /// Something of the system: a port, a thread, a file.
     #[error("cannot {action}: {source}")]
     System {

@@ -310,7 +310,8 @@ impl Registration {
         drop(config);
         let timeout = Duration::from_millis(timeout_ms);
         let answer = self.client.call(addr, request, timeout).await?.into_ok()?;
-        if is_slave {
+        // Where the master is appointed, the group's record says where it is.
+        if is_slave && state.group.is_none() {
             let field = |name: &str| {
                 let found = answer.ext.iter().find(|(key, _)| key == name);
                 found.map_or("", |(_, value)| value.as_str())

@@ -31,6 +31,7 @@ use crate::metadata::topic::TopicTable;
 use crate::metrics::BrokerMetrics;
 use crate::registration::Registration;
 use crate::replication::Replication;
+use crate::replication::appointed::group::Group;
 use crate::role::RoleCell;
 use crate::role::held_sends::HeldSends;
 use crate::role::services::Services;
@@ -81,6 +82,8 @@ pub struct BrokerState {
     pub role: RoleCell,
     /// What runs in this role alone.
     pub services: Services,
+    /// The group whose master is appointed, if it is; see [`RoleCell`] for the role at this moment.
+    pub group: Option<Arc<Group>>,
     /// Slaves, or the master that is followed.
     pub replication: Replication,
     /// Pulls that wait for messages.

@@ -95,6 +95,18 @@ fn check_appointed(config: &BrokerConfig) -> Result<(), ConfigError> {
         );
         return Err(invalid("leaseRetryPeriodSeconds", retry, &allowed));
     }
+    if config.ha_send_heartbeat_interval > config.ha_max_time_slave_not_catchup / 2 {
+        let allowed = format!(
+            "at most half of haMaxTimeSlaveNotCatchup, which is {}: a slave that is silent for longer \
+             leaves the in-sync set",
+            config.ha_max_time_slave_not_catchup
+        );
+        return Err(invalid(
+            "haSendHeartbeatInterval",
+            config.ha_send_heartbeat_interval,
+            &allowed,
+        ));
+    }
     if config.transient_store_pool_enable {
         let allowed = "false with coordinator=kubernetes: what waits in a buffer is on no slave";
         return Err(invalid("transientStorePoolEnable", true, allowed));

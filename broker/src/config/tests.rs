@@ -55,6 +55,10 @@ fn a_bad_value_names_key_value_and_what_is_allowed() {
             ["leaseRetryPeriodSeconds", "9", "divided by 1.2"],
         ),
         (
+            "coordinator=kubernetes\nhaSendHeartbeatInterval=8000",
+            ["haSendHeartbeatInterval", "8000", "half of haMaxTimeSlaveNotCatchup"],
+        ),
+        (
             "coordinator=kubernetes\ntransientStorePoolEnable=true",
             ["transientStorePoolEnable", "true", "on no slave"],
         ),

@@ -34,24 +34,37 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// The Lease `name` in the namespace of this process: POD_NAMESPACE, or the one of the
-    /// configuration. The API server is that of KUBECONFIG, or of the cluster that this process runs
-    /// in.
+    /// How the API server is reached: that of KUBECONFIG, or of the cluster that this process runs in.
     ///
     /// # Errors
-    /// When there is no configuration.
-    pub async fn connect(name: &str, timing: Timing) -> Result<LeaseRecord, CoordinatorError> {
-        let unreachable = |error: String| CoordinatorError::Unreachable(error);
-        let mut config = Config::infer().await.map_err(|error| unreachable(error.to_string()))?;
+    /// When neither says it.
+    pub async fn configuration(timing: Timing) -> Result<Config, CoordinatorError> {
+        let config = Config::infer().await;
+        let mut config =
+            config.map_err(|error| CoordinatorError::Unreachable(error.to_string()))?;
         config.connect_timeout = Some(timing.call());
         config.write_timeout = Some(timing.call());
         // A watch is silent for long; every other call has a bound of its own.
         config.read_timeout = None;
         config.default_retry = false;
+        Ok(config)
+    }
+
+    /// The Lease `name` in the namespace of this process: POD_NAMESPACE, or the one of the
+    /// configuration. To be called in the runtime that is to do the work.
+    ///
+    /// # Errors
+    /// When the configuration makes no client.
+    pub fn connect(
+        config: Config,
+        name: &str,
+        timing: Timing,
+    ) -> Result<LeaseRecord, CoordinatorError> {
         let namespace = std::env::var("POD_NAMESPACE").unwrap_or_default();
         let namespace =
             if namespace.is_empty() { config.default_namespace.clone() } else { namespace };
-        let client = Client::try_from(config).map_err(|error| unreachable(error.to_string()))?;
+        let client = Client::try_from(config);
+        let client = client.map_err(|error| CoordinatorError::Unreachable(error.to_string()))?;
         Ok(LeaseRecord::new(client, &namespace, name, timing))
     }
 

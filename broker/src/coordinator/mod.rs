@@ -7,6 +7,8 @@
 mod identity;
 mod kubernetes;
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use rocketmq_replication::{GroupRecord, RecordError, Versioned};
 
@@ -38,6 +40,15 @@ pub enum Replaced {
     Conflict,
     /// Nobody knows; the text says why.
     Unknown(String),
+}
+
+/// What stands for a keeper that the configuration names.
+#[derive(Clone)]
+pub struct Coordination {
+    /// The keeper.
+    pub coordinator: Arc<dyn Coordinator>,
+    /// The times of the lease.
+    pub timing: Timing,
 }
 
 /// The keeper of one group's record. None of its calls waits longer than a fraction of the time for

@@ -290,6 +290,7 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
         RequestCode::QUERY_MESSAGE => message::query_message,
         RequestCode::GET_BROKER_RUNTIME_INFO => stats::get_broker_runtime_info,
         RequestCode::GET_BROKER_HA_STATUS => replication::get_broker_ha_status,
+        RequestCode::GET_BROKER_EPOCH_CACHE => replication::get_broker_epoch_cache,
         RequestCode::GET_CONSUME_STATS => stats::get_consume_stats,
         RequestCode::GET_BROKER_CONSUME_STATS => stats::get_broker_consume_stats,
         RequestCode::VIEW_BROKER_STATS_DATA => stats::view_broker_stats_data,

@@ -584,6 +584,9 @@ impl ArrivalListener for PullWaker {
     fn log_grew(&self) {
         if let Some(state) = self.0.upgrade() {
             state.replication.log_grew();
+            if let Some(group) = &state.group {
+                group.log_moved();
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use rocketmq_protocol::names;
 use rocketmq_protocol::subscription::{ConsumeType, MessageModel};
 use rocketmq_protocol::version;
 use rocketmq_remoting::counters::SocketCollector;
+use rocketmq_replication::Role;
 
 use super::{Histogram, MessageType};
 use crate::clock::now_ms;
@@ -371,6 +372,48 @@ fn broker_and_store(state: &BrokerState, out: &mut Out<'_>) -> fmt::Result {
     ];
     for (name, help, value) in gauges {
         out.gauges(name, help, &[(labels(), value)])?;
+    }
+    group(state, out)
+}
+
+/// The broker's group, where its master is appointed.
+fn group(state: &BrokerState, out: &mut Out<'_>) -> fmt::Result {
+    let Some(group) = &state.group else { return Ok(()) };
+    let status = group.status();
+    let behind = state.store.written().0.saturating_sub(status.confirmed);
+    let roles = [
+        ("waiting", matches!(status.role, Role::Waiting)),
+        ("slave", matches!(status.role, Role::Slave(_))),
+        ("taking_over", matches!(status.role, Role::TakingOver(_))),
+        ("master", matches!(status.role, Role::Master(_))),
+    ];
+    let roles =
+        roles.map(|(role, is_it)| (vec![("role", role.to_owned())], f64::from(u8::from(is_it))));
+    out.gauges("rocketmq_group_role", "1 for what this broker is in its group", &roles)?;
+    let gauges = [
+        (
+            "rocketmq_group_epoch",
+            "newest epoch of the group that is known",
+            f64::from(status.epoch.0),
+        ),
+        (
+            "rocketmq_group_in_sync_replicas",
+            "members of the in-sync set as last read from the group's record",
+            status.in_sync.len() as f64,
+        ),
+        (
+            "rocketmq_group_unconfirmed_bytes",
+            "bytes of the log that not every member of the in-sync set is known to have",
+            behind.max(0) as f64,
+        ),
+        (
+            "rocketmq_group_fenced",
+            "1 if this broker acknowledges no message",
+            f64::from(u8::from(status.fenced.is_some())),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.gauges(name, help, &[(Labels::new(), value)])?;
     }
     Ok(())
 }

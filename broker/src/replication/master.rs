@@ -75,6 +75,7 @@ async fn serve_slave(state: &BrokerState, socket: TcpStream, remote: &str) -> io
     info!(remote, asked, next, "slave connected");
     let link = Arc::new(SlaveLink {
         remote: remote.to_owned(),
+        replica: None,
         acked: AtomicI64::new(asked),
         next: AtomicI64::new(next),
         sent: Flow::default(),

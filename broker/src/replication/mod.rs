@@ -1,10 +1,12 @@
-//! Copies of the log on other brokers of the group: RocketMQ's classic pair of master and slaves
-//! (`DefaultHAService`).
+//! Copies of the log on other brokers of the group.
 //!
 //! A master hands the bytes of its log to whoever connects to its HA port, and learns from each slave
 //! how much of them it has; sends that wait for copies are answered by that. A slave follows its
-//! master, and copies topics, groups and offsets from it. Roles are fixed by the configuration: who is
-//! master is nobody's decision here.
+//! master, and copies topics, groups and offsets from it.
+//!
+//! With roles that the configuration fixes it is RocketMQ's classic pair of master and slaves
+//! (`DefaultHAService`), in this directory. Where the master is appointed it is the stream of its
+//! controller mode, in [`appointed`].
 
 pub mod appointed;
 mod flow;
@@ -25,6 +27,7 @@ use parking_lot::Mutex;
 use rocketmq_protocol::body::replication::{
     HaClientRuntimeInfo, HaConnectionRuntimeInfo, HaRuntimeInfo,
 };
+use rocketmq_replication::ReplicaId;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::now_ms;
@@ -60,6 +63,8 @@ pub struct Replication {
 #[derive(Debug)]
 pub struct SlaveLink {
     remote: String,
+    /// Its number in the group, where the stream says it.
+    replica: Option<ReplicaId>,
     /// Behind the last byte that it has; −1 before it said so.
     acked: AtomicI64,
     /// Where the next bytes for it begin.
@@ -194,6 +199,11 @@ impl Replication {
         });
     }
 
+    /// The master is the one that the group's record names.
+    fn set_master(&self, master: MasterAddresses) {
+        self.master.send_replace(master);
+    }
+
     /// The master that this broker follows, as far as it is known.
     pub fn master(&self) -> MasterAddresses {
         self.master.borrow().clone()
@@ -204,14 +214,8 @@ impl Replication {
         self.following.is_connected.load(Ordering::Acquire)
     }
 
-    /// The body of GET_BROKER_HA_STATUS. `in_sync_gap_bytes` is how far a slave may be behind and
-    /// count as in sync.
-    pub fn runtime_info(
-        &self,
-        is_master: bool,
-        log_end: i64,
-        in_sync_gap_bytes: i64,
-    ) -> HaRuntimeInfo {
+    /// The body of GET_BROKER_HA_STATUS. `in_sync` says who counts as in sync.
+    pub fn runtime_info(&self, is_master: bool, log_end: i64, in_sync: &InSync) -> HaRuntimeInfo {
         let now_ms = now_ms();
         let slaves = self.slaves.lock();
         let connections: Vec<_> = slaves
@@ -222,7 +226,12 @@ impl Replication {
                 HaConnectionRuntimeInfo {
                     addr: slave.remote.clone(),
                     diff: behind,
-                    in_sync: behind < in_sync_gap_bytes,
+                    in_sync: match in_sync {
+                        InSync::Within(gap_bytes) => behind < *gap_bytes,
+                        InSync::Members(members) => {
+                            slave.replica.is_some_and(|replica| members.contains(&replica))
+                        }
+                    },
                     slave_ack_offset: acked,
                     transfer_from_where: slave.next.load(Ordering::Acquire),
                     transferred_byte_in_second: slave.sent.per_second(now_ms),
@@ -256,6 +265,15 @@ impl Replication {
     }
 }
 
+/// Which slaves count as in sync.
+#[derive(Clone, Debug)]
+pub enum InSync {
+    /// Those that are fewer bytes than this behind.
+    Within(i64),
+    /// Those of the group's set.
+    Members(Vec<ReplicaId>),
+}
+
 /// Settings of a link, in the form that both sides use.
 #[derive(Clone, Copy, Debug)]
 struct LinkSettings {
@@ -286,6 +304,7 @@ mod tests {
     fn link(acked: i64) -> Arc<SlaveLink> {
         Arc::new(SlaveLink {
             remote: "slave".to_owned(),
+            replica: None,
             acked: AtomicI64::new(acked),
             next: AtomicI64::new(0),
             sent: Flow::default(),

@@ -12,6 +12,8 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
+use super::appointed::group::Group;
+use super::appointed::{follow, serve};
 use super::{master, slave};
 use crate::config::BrokerRole;
 use crate::state::BrokerState;
@@ -37,6 +39,9 @@ impl ReplicationThread {
         let (state, stopped) = (Arc::clone(state), stop.clone());
         let thread = std::thread::Builder::new().name("broker-ha".to_owned()).spawn(move || {
             runtime.block_on(async move {
+                if let Some(group) = state.group.clone() {
+                    return appointed_master_or_slave(state, group, listener, stopped).await;
+                }
                 let config = state.config.load_full();
                 if config.broker_role == BrokerRole::Slave {
                     state.replication.master_found("", &config.ha_master_address);
@@ -70,6 +75,31 @@ impl ReplicationThread {
 impl Drop for ReplicationThread {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Serves slaves whenever this broker is master, and follows a master whenever there is one.
+async fn appointed_master_or_slave(
+    state: Arc<BrokerState>,
+    group: Arc<Group>,
+    listener: Option<std::net::TcpListener>,
+    stop: CancellationToken,
+) {
+    let serving = async {
+        let listener = listener.map(TcpListener::from_std).transpose();
+        match listener {
+            Ok(Some(listener)) => {
+                let (state, group) = (Arc::clone(&state), Arc::clone(&group));
+                serve::serve(state, group, listener, stop.clone()).await;
+            }
+            Ok(None) => {}
+            Err(error) => error!(%error, "cannot watch the HA port"),
+        }
+        stop.cancelled().await;
+    };
+    tokio::select! {
+        () = follow::follow(Arc::clone(&state), Arc::clone(&group)) => {}
+        () = serving => {}
     }
 }
 

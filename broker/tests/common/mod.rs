@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod keeper;
 pub mod transaction;
 
 use std::io::{Read, Write};
@@ -143,6 +144,23 @@ impl Peer {
         self.wait_for(|answer| answer.is_response && answer.opaque == opaque)
     }
 
+    /// As [`Peer::call`]; none if the connection ends first.
+    pub fn try_call(
+        &mut self,
+        code: RequestCode,
+        ext: &[(&str, &str)],
+        body: &[u8],
+    ) -> Option<Answer> {
+        let (opaque, out) = self.encode(code, ext, body, false);
+        self.socket.write_all(&out).ok()?;
+        loop {
+            let frame = self.try_read()?;
+            if frame.is_response && frame.opaque == opaque {
+                return Some(frame);
+            }
+        }
+    }
+
     /// Sends a request that is not answered.
     pub fn oneway(&mut self, code: RequestCode, ext: &[(&str, &str)], body: &[u8]) {
         self.send(code, ext, body, true);
@@ -155,6 +173,18 @@ impl Peer {
         body: &[u8],
         oneway: bool,
     ) -> i32 {
+        let (opaque, out) = self.encode(code, ext, body, oneway);
+        self.socket.write_all(&out).expect("send");
+        opaque
+    }
+
+    fn encode(
+        &mut self,
+        code: RequestCode,
+        ext: &[(&str, &str)],
+        body: &[u8],
+        oneway: bool,
+    ) -> (i32, BytesMut) {
         let opaque = self.next_opaque;
         self.next_opaque += 1;
         let mut out = BytesMut::new();
@@ -162,8 +192,7 @@ impl Peer {
         let head = Head { language, version, ..Head::request(code, opaque, oneway) };
         let ext: Vec<(&str, &str)> = ext.to_vec();
         frame::encode(&mut out, SerializeType::Json, head, None, &ext, body);
-        self.socket.write_all(&out).expect("send");
-        opaque
+        (opaque, out)
     }
 
     /// Waits for the answer of a request that was sent.
@@ -229,12 +258,16 @@ impl Peer {
     }
 
     fn read(&mut self) -> Answer {
+        self.try_read().expect("an answer")
+    }
+
+    fn try_read(&mut self) -> Option<Answer> {
         let mut length = [0; 4];
-        self.socket.read_exact(&mut length).expect("an answer");
+        self.socket.read_exact(&mut length).ok()?;
         let mut bytes = vec![0; u32::from_be_bytes(length) as usize];
-        self.socket.read_exact(&mut bytes).expect("a whole answer");
+        self.socket.read_exact(&mut bytes).ok()?;
         let frame = Frame::decode(&bytes).expect("a frame");
-        Answer {
+        Some(Answer {
             code: frame.code,
             opaque: frame.opaque,
             remark: frame.remark.as_deref().map(str::to_owned),
@@ -242,7 +275,7 @@ impl Peer {
             body: frame.body.to_vec(),
             is_response: frame.is_response(),
             version: frame.version,
-        }
+        })
     }
 
     /// Sends a message and returns its place: queue offset and message id.
