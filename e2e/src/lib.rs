@@ -8,6 +8,7 @@ pub mod disk;
 pub mod environment;
 pub mod golden;
 pub mod kubernetes;
+pub mod lease_server;
 pub mod ledger;
 pub mod line;
 pub mod peer;

@@ -5,7 +5,9 @@
 //! other.
 
 mod data;
+mod failover;
 mod invalid;
+mod pods;
 mod traffic;
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,7 +1,6 @@
 //! A Java producer and a Java consumer run throughout, while brokers die, name servers go, queues
 //! grow and shrink, and a setting rolls the pods: the ledger stays clean.
 
-use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +10,7 @@ use e2e::programs::{Client, Program};
 use e2e::wait;
 use serde_json::Value;
 
-use crate::{cluster, cluster_manifest, group_manifest, topic_manifest};
+use crate::{cluster, cluster_manifest, group_manifest, pods, topic_manifest};
 
 const NAMESRV: &str = "shop-namesrv.e2e-traffic.svc:9876";
 const TOPIC: &str = "orders";
@@ -136,23 +135,7 @@ fn uid(namespace: &Namespace<'_>, pod: &str) -> Result<String> {
 fn kill_process(namespace: &Namespace<'_>, pod: &str) -> Result<()> {
     let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64();
     let before = namespace.get(&format!("pod/{pod}"))?;
-    let container = before["status"]["containerStatuses"][0]["containerID"]
-        .as_str()
-        .and_then(|id| id.rsplit_once('/'))
-        .context("a pod without a container")?
-        .1
-        .to_owned();
-    let process = fs::read_dir("/proc")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .find(|process| {
-            let cgroup = fs::read_to_string(format!("/proc/{process}/cgroup"));
-            let command = fs::read_to_string(format!("/proc/{process}/comm"));
-            cgroup.is_ok_and(|text| text.contains(&container))
-                && command.is_ok_and(|name| name.trim() == "broker")
-        })
-        .context("the broker's process is not on this machine")?;
-    let process = rustix::process::Pid::from_raw(process).context("process 0")?;
-    rustix::process::kill_process(process, rustix::process::Signal::KILL)?;
+    pods::signal(&before, rustix::process::Signal::KILL)?;
     let count = restarts(&before);
     namespace.wait_for(&format!("pod/{pod}"), "restarted and ready", |now| {
         restarts(now) > count
