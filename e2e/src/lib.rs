@@ -4,6 +4,7 @@
 //! The tests themselves are under tests/. Kubernetes is known to `kubernetes` alone.
 
 pub mod admin;
+pub mod appointed;
 pub mod disk;
 pub mod environment;
 pub mod golden;

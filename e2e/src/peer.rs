@@ -156,6 +156,7 @@ pub struct Broker {
     namesrv: String,
     name: String,
     port: u16,
+    environment: Vec<(String, String)>,
     process: Option<Process>,
 }
 
@@ -212,6 +213,7 @@ impl Broker {
             namesrv: namesrv.to_owned(),
             name: name.to_owned(),
             port,
+            environment: Vec::new(),
             process: None,
         };
         fs::write(broker.configuration(), text)?;
@@ -227,7 +229,13 @@ impl Broker {
     pub fn command(&self, configuration: &Path) -> Result<Command> {
         let mut command = self.peer.command(&self.directory, "broker")?;
         command.arg("-c").arg(configuration);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         Ok(command)
+    }
+
+    /// Sets a variable of the environment that the next start runs in.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     /// Lets another make of broker take the directory over with the next start.
@@ -278,6 +286,11 @@ impl Broker {
             Some(process) => Ok(process),
             None => anyhow::bail!("broker {} does not run", self.name),
         }
+    }
+
+    /// Whether it was started and neither killed nor terminated since.
+    pub fn is_started(&self) -> bool {
+        self.process.is_some()
     }
 
     /// `127.0.0.1:PORT`.

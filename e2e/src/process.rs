@@ -76,11 +76,15 @@ impl Process {
         Ok(())
     }
 
+    /// Sends a signal, and waits for nothing.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).with_context(|| format!("send {signal:?} to {}", self.name))
+    }
+
     /// SIGTERM, then waits for the end; the status is the caller's to judge.
     pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM)
-            .with_context(|| format!("send SIGTERM to {}", self.name))?;
+        self.signal(Signal::TERM)?;
         self.wait(limit)
     }
 

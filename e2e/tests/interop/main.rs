@@ -8,6 +8,7 @@ mod batch_queues;
 mod clients;
 mod delays;
 mod disk;
+mod failover;
 mod filters;
 mod golden;
 mod groups;
