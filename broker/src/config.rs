@@ -336,8 +336,8 @@ rocketmq_protocol::config! {
         pub coordinator: CoordinatorKind = CoordinatorKind::Static => "coordinator";
         /// Ours: name of the Lease that holds the group's record; empty means `brokerName`.
         pub coordinator_lease: String = String::new() => "coordinatorLease";
-        /// Ours: brokers that the group is meant to have, this one included.
-        pub replicas_per_group: i32 = 1 => "replicasPerGroup", 1..=64;
+        /// Brokers that the group is meant to have, this one included; only with a coordinator.
+        pub total_replicas: i32 = 1 => "totalReplicas", 1..=64;
         /// Ours: how long the Lease holds for others after they saw it renewed, in seconds.
         pub lease_duration_seconds: i32 = 15 => "leaseDurationSeconds", 1..=3_600;
         /// Ours: how long the master relies on a renewal, in seconds; less than the Lease holds.
@@ -522,11 +522,11 @@ impl BrokerConfig {
             "minInSyncReplicas",
             "readOnlyCommitLogStorePaths",
             "replicaHost",
-            "replicasPerGroup",
             "storeHost",
             "storePathCommitLog",
             "storePathEpochFile",
             "storePathRootDir",
+            "totalReplicas",
         ];
         FIXED.contains(&key)
     }

@@ -56,7 +56,7 @@ fn member_config(config: &mut BrokerConfig, replica: i64, replicas: i32) {
     config.coordinator = CoordinatorKind::Kubernetes;
     config.broker_role = BrokerRole::SyncMaster;
     config.broker_id = replica;
-    config.replicas_per_group = replicas;
+    config.total_replicas = replicas;
     config.ha_send_heartbeat_interval = 50;
     config.ha_housekeeping_interval = 3_000;
     config.ha_transfer_batch_size = 777;

@@ -115,7 +115,7 @@ const STORE: &str = "
     writeWithoutMmap enableRunningFlagsInFlush enableAcceleratedRecovery";
 
 const HA: &str = "
-    haSlaveFallbehindMax totalReplicas enableAutoInSyncReplicas
+    haSlaveFallbehindMax enableAutoInSyncReplicas
     allAckInSyncStateSet syncMasterFlushOffsetWhenStartup maxSlaveResendLength
     maxChecksumRange replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold
     enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId enableBatchPush

@@ -78,8 +78,8 @@ fn check_appointed(config: &BrokerConfig) -> Result<(), ConfigError> {
                        answers, and who is master is appointed";
         return Err(invalid("brokerRole", "SLAVE", allowed));
     }
-    if config.min_in_sync_replicas > config.replicas_per_group {
-        let allowed = format!("1 to replicasPerGroup, which is {}", config.replicas_per_group);
+    if config.min_in_sync_replicas > config.total_replicas {
+        let allowed = format!("1 to totalReplicas, which is {}", config.total_replicas);
         return Err(invalid("minInSyncReplicas", config.min_in_sync_replicas, &allowed));
     }
     let (lease, renew) = (config.lease_duration_seconds, config.lease_renew_deadline_seconds);

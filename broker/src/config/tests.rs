@@ -43,8 +43,8 @@ fn a_bad_value_names_key_value_and_what_is_allowed() {
         ("brokerId=1", ["brokerId", "1", "0 unless brokerRole=SLAVE"]),
         ("coordinator=kubernetes\nbrokerRole=SLAVE", ["brokerRole", "SLAVE", "appointed"]),
         (
-            "coordinator=kubernetes\nreplicasPerGroup=2\nminInSyncReplicas=3",
-            ["minInSyncReplicas", "3", "replicasPerGroup, which is 2"],
+            "coordinator=kubernetes\ntotalReplicas=2\nminInSyncReplicas=3",
+            ["minInSyncReplicas", "3", "totalReplicas, which is 2"],
         ),
         (
             "coordinator=kubernetes\nleaseRenewDeadlineSeconds=15",

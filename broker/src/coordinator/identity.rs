@@ -94,7 +94,7 @@ pub fn settings(
         id: replica_id(config)?,
         incarnation: incarnation(&std::env::var("POD_UID").unwrap_or_default()),
         addresses,
-        replicas: positive(config.replicas_per_group),
+        replicas: positive(config.total_replicas),
         waits_for_copies: config.broker_role == BrokerRole::SyncMaster,
         min_in_sync: positive(config.min_in_sync_replicas),
         lease_ms: ms(timing.lease),

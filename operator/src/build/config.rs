@@ -73,7 +73,7 @@ fn appointed(
         ("coordinatorLease", &names::broker(cluster, number)),
         // A broker that is meant to be alone needs no lease. One that others may join does, and a
         // set of itself alone lets it go on all the same.
-        ("replicasPerGroup", &replicas.max(2).to_string()),
+        ("totalReplicas", &replicas.max(2).to_string()),
         ("leaseDurationSeconds", &failover.lease_duration_seconds.to_string()),
         ("leaseRenewDeadlineSeconds", &failover.renew_deadline_seconds.to_string()),
         ("leaseRetryPeriodSeconds", &failover.retry_period_seconds.to_string()),
@@ -171,7 +171,7 @@ mod tests {
         for line in [
             "coordinator=kubernetes",
             "coordinatorLease=demo-broker-0",
-            "replicasPerGroup=3",
+            "totalReplicas=3",
             "brokerRole=SYNC_MASTER",
             "allAckInSyncStateSet=true",
             "inSyncReplicas=3",
@@ -192,7 +192,7 @@ mod tests {
         assert!(text.contains("allAckInSyncStateSet=false\n"));
         // Others may join one that is alone.
         assert!(
-            broker(Group { replicas: Some(1), ..GROUP }, &spec).contains("replicasPerGroup=2\n")
+            broker(Group { replicas: Some(1), ..GROUP }, &spec).contains("totalReplicas=2\n")
         );
     }
 

@@ -38,11 +38,11 @@ pub const OWNED_BROKER_KEYS: &[(&str, &str)] = &[
     ("namesrvAddr", "it follows from nameServers.replicas"),
     ("readOnlyCommitLogStorePaths", "the store is on the group's volume"),
     ("replicaHost", "it is the name of the pod's Service"),
-    ("replicasPerGroup", "use brokers.replicasPerGroup"),
     ("rocketmqHome", "the store is on the group's volume"),
     ("storePathCommitLog", "the store is on the group's volume"),
     ("storePathEpochFile", "the store is on the group's volume"),
     ("storePathRootDir", "the store is on the group's volume"),
+    ("totalReplicas", "use brokers.replicasPerGroup"),
 ];
 
 /// Keys of namesrv.conf that the operator sets, with what to do instead.
