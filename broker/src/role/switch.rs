@@ -62,7 +62,7 @@ impl BrokerState {
     }
 
     /// Makes this broker a slave. When this returns nothing is acknowledged and nothing on its way into
-    /// the log any more. Does nothing on a slave but end what its clients wait for.
+    /// the log any more. On a slave it only sees to it that copies are taken, and metadata is followed.
     pub fn become_slave(self: &Arc<Self>, why: FencedBy) {
         let mut running = self.services.lock();
         let was_master = self.role.is_master();
@@ -77,10 +77,11 @@ impl BrokerState {
             running.start_slave(self);
         }
         drop(running);
-        if was_master {
-            let log_end = self.store.max_physical_offset();
-            info!(?why, log_end, "this broker is a slave");
+        if !was_master {
+            return;
         }
+        let log_end = self.store.max_physical_offset();
+        info!(?why, log_end, "this broker is a slave");
         pull::answer_all(self);
         self.close_clients();
         self.registration.identity_changed();
