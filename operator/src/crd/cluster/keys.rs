@@ -9,6 +9,7 @@ use crate::crd::settings::{self, Settings};
 /// per key.
 pub const OWNED_BROKER_KEYS: &[(&str, &str)] = &[
     ("allAckInSyncStateSet", "use brokers.replication.mode"),
+    ("asyncLearner", "every slave may become master"),
     ("bindAddress", "brokers listen on every address of their pod"),
     ("brokerClusterName", "it is metadata.name"),
     ("brokerConfigPath", "the file is made by the operator"),
