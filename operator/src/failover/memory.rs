@@ -18,9 +18,12 @@ use crate::crd::cluster::FailoverStatus;
 /// up sends for seconds.
 const ASK_AGAIN_MS: u64 = 60_000;
 
-/// Everything remembered, by namespace and brokerName.
+/// Namespace and brokerName.
+type Key = (String, String);
+
+/// Everything remembered.
 pub struct Groups {
-    groups: Mutex<HashMap<(String, String), Arc<Mutex<Remembered>>>>,
+    groups: Mutex<HashMap<Key, Arc<Mutex<Remembered>>>>,
     started: Instant,
 }
 
