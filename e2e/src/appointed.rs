@@ -72,6 +72,7 @@ impl Group {
             ("leaseRetryPeriodSeconds", "1"),
             ("brokerRole", "SYNC_MASTER"),
             ("haMaxTimeSlaveNotCatchup", "3000"),
+            ("haSendHeartbeatInterval", "1000"),
             ("replicaHost", "127.0.0.1"),
         ];
         all.extend(settings);
