@@ -191,9 +191,7 @@ mod tests {
         assert!(text.contains("brokerRole=ASYNC_MASTER\n"));
         assert!(text.contains("allAckInSyncStateSet=false\n"));
         // Others may join one that is alone.
-        assert!(
-            broker(Group { replicas: Some(1), ..GROUP }, &spec).contains("totalReplicas=2\n")
-        );
+        assert!(broker(Group { replicas: Some(1), ..GROUP }, &spec).contains("totalReplicas=2\n"));
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Drop for Driver {
 #[derive(Debug)]
 enum Ask {
     Read,
-    Write { attempt: Attempt, expected: String, record: GroupRecord },
+    Write { attempt: Attempt, expected: String, record: Box<GroupRecord> },
 }
 
 /// Asks the keeper, one thing at a time.
@@ -272,7 +272,7 @@ impl Hands<'_> {
         match output {
             Output::Read => self.ask(Ask::Read),
             Output::Write { attempt, expected, record } => {
-                self.ask(Ask::Write { attempt, expected, record });
+                self.ask(Ask::Write { attempt, expected, record: Box::new(record) });
             }
             Output::Probe(number) => self.probe(number),
             Output::Follow { epoch, ha_address, broker_address } => {
