@@ -56,9 +56,6 @@ impl Mqadmin {
         let mut command = Command::new("java");
         command
             .args(["-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
-            // At its end a client of 5.x waits so long for a connection that it has begun to make, 3 s
-            // otherwise; most calls end with one.
-            .arg("-Dcom.rocketmq.remoting.client.connect.timeout=500")
             .arg(format!("-Duser.home={}", home.display()))
             .arg(format!("-Drocketmq.client.logRoot={}", home.display()))
             .env("ROCKETMQ_HOME", &home)
