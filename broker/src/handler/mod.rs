@@ -310,9 +310,7 @@ fn slow_handler(code: RequestCode) -> Option<Handler> {
 /// broker on which the feature is off, if that is an error, else REQUEST_CODE_NOT_SUPPORTED.
 fn refusal(code: RequestCode) -> Option<(ResponseCode, &'static str)> {
     let off = match code {
-        RequestCode::GET_BROKER_EPOCH_CACHE | RequestCode::NOTIFY_BROKER_ROLE_CHANGED => {
-            "it is not in controller mode"
-        }
+        RequestCode::NOTIFY_BROKER_ROLE_CHANGED => "it is not in controller mode",
         RequestCode::GET_TIMER_CHECK_POINT | RequestCode::GET_TIMER_METRICS => {
             "it has no timed messages"
         }
