@@ -619,7 +619,7 @@ async fn slaves_go_one_at_a_time_and_a_master_among_them_hands_over_first() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     /// Whoever answers and whatever they say: an epoch grows, and who becomes its master was in sync.
     #[test]
