@@ -338,7 +338,7 @@ fn what_is_refused_says_why() {
         (RequestCode::UPDATE_AND_CREATE_STATIC_TOPIC, unsupported, "static topics"),
         (RequestCode::POP_MESSAGE, unsupported, "POP"),
         (RequestCode::EXPORT_ROCKSDB_CONFIG_TO_JSON, unsupported, "RocksDB"),
-        (RequestCode::GET_BROKER_EPOCH_CACHE, ERROR, "controller"),
+        (RequestCode::GET_BROKER_EPOCH_CACHE, ERROR, "its log has no epochs"),
         (RequestCode::GET_TIMER_METRICS, ERROR, "timed messages"),
         (RequestCode::AUTH_LIST_USER, ERROR, "access control"),
         (RequestCode::GET_BROKER_CLUSTER_ACL_INFO, unsupported, " request type 52 not supported"),
