@@ -160,7 +160,7 @@ pub enum Input {
     /// The append path was proven by a bounded write and flush, asked for by [`Output::Probe`].
     Proven(u64),
     /// The log was cut, as asked by [`Output::Truncate`] or [`Output::Seal`]; it ends there, whole, and
-    /// all of it is on disk if flushing is synchronous.
+    /// all of it is on disk if flushing is synchronous. Each is answered, in the order of asking.
     Truncated {
         /// Where it ends now.
         end: i64,
@@ -270,7 +270,8 @@ pub enum Output {
         /// What it shall be.
         record: GroupRecord,
     },
-    /// Prove the append path, then tell [`Input::Proven`].
+    /// Prove the append path, then tell [`Input::Proven`]. If that fails nothing is told; it is asked
+    /// for again after `retry_ms`, with another number.
     Probe(u64),
 
     /// Follow the master there: connect, shake hands, tell [`Input::MasterHello`]. Again after each

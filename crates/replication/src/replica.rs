@@ -295,10 +295,11 @@ impl Replica {
 
     /// Brings the state into line with the record.
     fn obey(&mut self, out: &mut Vec<Output>) {
-        let Some(record) = self.record.as_ref().map(|versioned| versioned.record.clone()) else {
-            return;
-        };
-        let holds = record.master == Some(self.settings.id)
+        // It is put back below; nothing in between looks at it.
+        let Some(known) = self.record.take() else { return };
+        let record = &known.record;
+        let is_master = record.master == Some(self.settings.id);
+        let holds = is_master
             && record
                 .holder
                 .as_ref()
@@ -306,19 +307,16 @@ impl Replica {
         match &self.state {
             State::Reigning(reign) if !holds || reign.epoch != record.epoch => {
                 let why = if reign.is_leaving() { FencedBy::Handover } else { FencedBy::Role };
-                let was_serving = reign.is_serving;
+                if reign.is_serving {
+                    out.push(Output::StepDown(why));
+                }
                 self.state = State::Waiting;
                 self.attempts = Attempts::default();
                 self.told = None;
-                if was_serving {
-                    out.push(Output::StepDown(why));
-                }
             }
             State::TakingOver(take_over) => {
-                let is_ours = record.master == Some(self.settings.id)
-                    && (record.holder.is_none() || holds)
-                    && take_over.epoch == record.epoch;
-                if !is_ours {
+                let is_free = record.holder.is_none() || holds;
+                if !is_master || !is_free || take_over.epoch != record.epoch {
                     self.state = State::Waiting;
                     self.attempts = Attempts::default();
                 }
@@ -326,13 +324,14 @@ impl Replica {
             _ => {}
         }
         if matches!(self.state, State::Waiting | State::Following(_)) {
-            if record.holder.is_some() && record.master != Some(self.settings.id) {
-                self.follow(&record, out);
+            if record.holder.is_some() && !is_master {
+                self.follow(record, out);
             } else {
                 self.unfollow(out);
-                self.maybe_take_over(&record, holds, out);
+                self.maybe_take_over(record, holds, out);
             }
         }
+        self.record = Some(known);
     }
 
     fn is_current(&self, link: LinkId) -> bool {

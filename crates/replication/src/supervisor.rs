@@ -260,21 +260,28 @@ impl Supervisor {
         // best there can be; it must be a member, whom nobody waits for in vain.
         let everybody: BTreeSet<ReplicaId> = self.everybody().collect();
         let all_report = everybody.iter().all(|id| report(seen, *id).is_some());
-        let most = best_of(seen, |seen| !record.fenced.contains(&seen.id), record.master);
-        let is_member = most.is_some_and(|most| record.in_sync.contains(&most));
-        let may = (all_report && is_member) || (self.policy.allow_unclean && vacated);
+        let most = best_of(seen, |_| true, record.master);
+        let may_serve = |id: &ReplicaId| !record.fenced.contains(id);
+        let of_all = most.filter(|most| all_report && record.in_sync.contains(most));
+        // Somebody else may come back with more than nothing.
+        let has_some = |seen: &Seen| {
+            all_report || seen.report.as_ref().is_some_and(|report| report.log_end > 0)
+        };
+        let of_some = best_of(seen, |seen| may_serve(&seen.id) && has_some(seen), record.master);
+        let of_some = of_some.filter(|_| self.policy.allow_unclean && vacated);
+        let most = of_all.filter(may_serve).or(of_some);
         match most {
-            Some(_) if may && now < until => {
+            Some(_) if now < until => {
                 Decision::Wait { reason: Reason::NoSafeCandidate, until: Some(until) }
             }
-            Some(most) if may => {
+            Some(most) => {
                 let mut next = self.next(record, seen, most, vacated);
                 next.in_sync = [most].into();
                 next.in_sync_epoch = record.in_sync_epoch.saturating_add(1);
                 next.reign = report(seen, most).map_or(Epoch(0), |report| report.last_epoch);
                 Decision::Write { record: next, reason: Reason::Unclean }
             }
-            _ => match silent {
+            None => match silent {
                 Some(silent) => Decision::Blocked(Reason::MemberSilent(*silent)),
                 None => Decision::Blocked(Reason::NoSafeCandidate),
             },

@@ -79,6 +79,7 @@ impl Replica {
         let gone = GroupRecord { holder: None, handover: None, vacated: true, ..known.clone() };
         let Some(to) = leave.to else { return Some(gone) };
         let is_level = known.in_sync.contains(&to)
+            && reign.slaves.is_connected(to)
             && reign.slaves.has(to).is_some_and(|has| has >= self.log_end)
             && self.confirmed >= self.log_end;
         let epoch = Epoch(known.epoch.0.saturating_add(1));

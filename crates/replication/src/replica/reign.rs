@@ -22,8 +22,8 @@ pub(super) struct Reign {
     renew_at: Millis,
     /// The append path was proven since the last write of the record.
     pub is_proven: bool,
-    /// The proof that was asked for.
-    probe: Option<u64>,
+    /// The proof that was asked for, and when; it may fail, which nobody tells.
+    probe: Option<(u64, Millis)>,
     pub slaves: Slaves,
     pub leave: Option<Leave>,
     /// A handover that came to nothing; the record is to be rid of it.
@@ -118,7 +118,7 @@ impl Replica {
 
     pub(super) fn proven(&mut self, number: u64) {
         if let State::Reigning(reign) = &mut self.state
-            && reign.probe == Some(number)
+            && reign.probe.is_some_and(|(asked, _)| asked == number)
         {
             reign.probe = None;
             reign.is_proven = true;
@@ -210,8 +210,9 @@ impl Replica {
             return;
         }
         if !reign.is_proven {
-            if reign.probe.is_none() {
-                reign.probe = Some(number);
+            let is_open = reign.probe.is_some_and(|(_, until)| self.now < until);
+            if !is_open {
+                reign.probe = Some((number, self.now.after(self.settings.retry_ms)));
                 self.last_number = number;
                 out.push(Output::Probe(number));
             }
@@ -273,6 +274,7 @@ impl Replica {
         at.extend([reign.renew_at, reign.ping_at, self.write_after]);
         at.push(reign.lease_until(&self.settings));
         at.extend(reign.leave.as_ref().map(|leave| leave.until));
+        at.extend(reign.probe.map(|(_, until)| until));
         reign.slaves.deadlines(&self.settings, at);
     }
 }

@@ -156,6 +156,13 @@ fn nobody_outside_the_set_is_appointed_unless_it_is_allowed_and_safe() {
             let (record, reason) = written(decision);
             assert_eq!(reason, Reason::Unclean);
             assert_eq!((record.master, record.in_sync), (Some(ReplicaId(2)), ids(&[2])));
+            let mut empty = [silent(1), sees(2, 0, 0), silent(3)];
+            empty[0].has_ended = true;
+            assert_eq!(
+                decide(&mut supervisor, late, &lone, &empty),
+                blocked,
+                "others may have more"
+            );
         } else {
             assert_eq!(decision, blocked);
         }
@@ -171,6 +178,10 @@ fn if_all_lost_something_the_one_that_has_most_goes_on() {
     let (record, reason) = written(decide(&mut supervisor, PATIENCE, &held(1), &seen));
     assert_eq!((record.master, record.reign), (Some(ReplicaId(1)), Epoch(3)));
     assert_eq!(reason, Reason::Unclean);
+    // The one that has most is fenced.
+    let fenced = GroupRecord { fenced: ids(&[1]), handover: Some(ReplicaId(2)), ..held(1) };
+    let decision = decide(&mut supervisor, PATIENCE, &fenced, &seen);
+    assert_eq!(decision, Decision::Blocked(Reason::NoSafeCandidate));
     // One that is no member has more.
     seen[2] = sees(3, 4, 70);
     let decision = decide(&mut supervisor, PATIENCE, &held(1), &seen);

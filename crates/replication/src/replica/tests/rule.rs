@@ -164,6 +164,19 @@ fn a_set_of_one_needs_no_lease_unless_another_may_have_joined() {
     assert_eq!(one.may(), Ok(()), "nobody else is meant to be");
 }
 
+#[test]
+fn a_proof_that_fails_is_asked_for_again() {
+    let mut lab = Lab::master(settings(1));
+    lab.wait(RETRY);
+    let first = lab.probe.take().expect("asked for");
+    lab.wait(RETRY);
+    let second = lab.probe.take().expect("asked for again");
+    lab.tell(Input::Proven(first));
+    assert_eq!(lab.write(), None, "that one was given up");
+    lab.tell(Input::Proven(second));
+    assert!(lab.write().is_some());
+}
+
 fn pings(out: &[Output]) -> Vec<(LinkId, u64)> {
     let ping = |output: &Output| match output {
         Output::Ping { link, number } => Some((*link, *number)),
