@@ -45,7 +45,7 @@ enum Command {
     Interop(interop::Options),
     /// Measure the figures of docs/benchmarks.md against the Java broker
     Bench(bench::Options),
-    /// Crash the store on a simulated disk, seed after seed, and compare it with a model
+    /// Crash the store, or a group of brokers, in a simulated world, seed after seed
     Simulate(simulate::Options),
     /// Write the custom resource definitions from the operator's Rust types, and deploy/ from its chart
     Crds(crds::Options),

@@ -1,5 +1,5 @@
-//! `cargo xtask simulate`: crashes without end, against a model; docs/testing.md says how to read
-//! what it finds.
+//! `cargo xtask simulate`: the store crashes without end, against a model, and whole groups of brokers
+//! lose power, connections and time; docs/testing.md says how to read what it finds.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -17,6 +17,8 @@ pub struct Options {
 enum What {
     /// The message store on a disk that loses power
     Store(Seeds),
+    /// A broker group: masters, slaves, operators, clocks and networks that fail
+    Replication(Seeds),
 }
 
 /// Which seeds.
@@ -31,16 +33,19 @@ struct Seeds {
     /// How many run at a time; all processors if not given
     #[arg(long)]
     threads: Option<u64>,
-    /// Run this one alone and print every operation and call
+    /// Run this one alone and print everything that happens
     #[arg(long, conflicts_with_all = ["seeds", "first_seed", "threads"])]
     seed: Option<u64>,
 }
 
 /// Builds the simulator in the release profile and runs it.
 pub fn run(options: &Options) -> Result<()> {
-    let What::Store(seeds) = &options.what;
+    let (package, seeds) = match &options.what {
+        What::Store(seeds) => ("rocketmq-store", seeds),
+        What::Replication(seeds) => ("rocketmq-replication", seeds),
+    };
     let mut cargo = workspace::cargo();
-    cargo.args(["run", "--release", "--quiet", "-p", "rocketmq-store", "--example", "simulate"]);
+    cargo.args(["run", "--release", "--quiet", "-p", package, "--example", "simulate"]);
     cargo.arg("--");
     match seeds.seed {
         Some(seed) => cargo.args(["--seed", &seed.to_string()]),
