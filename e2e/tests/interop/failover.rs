@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use e2e::appointed::Group;
+use e2e::appointed::{Group, LEASE_SECONDS};
 use e2e::ledger::{GroupRules, Ledger, SendRules};
 use e2e::peer::{Namesrv, Peer};
 use e2e::programs::{Client, Programs};
@@ -182,43 +182,33 @@ fn survive(seed: u64) -> Result<()> {
 }
 
 fn disturb(group: &mut Group, fault: Fault) -> Result<()> {
-    let record = group.wait_in_sync()?;
-    let (epoch, master) = (record.epoch, group.master()?);
+    group.wait_in_sync()?;
+    let master = group.master()?;
     match fault {
-        Fault::Kill => {
-            group.kill(master)?;
-            group.master_after(epoch)?;
-        }
-        Fault::Terminate => {
-            group.terminate(master)?;
-            group.master_after(epoch)?;
-        }
+        Fault::Kill => group.kill(master)?,
+        Fault::Terminate => group.terminate(master)?,
         Fault::Freeze => {
             group.freeze(master, true)?;
-            let next = group.master_after(epoch);
+            let next = group.master_other_than(master);
             group.freeze(master, false)?;
             next?;
         }
         Fault::CutOff => {
             group.cut(master, true);
-            // Neither it nor the supervisor does anything rash; whatever it is, it goes on.
-            sleep(Duration::from_secs(4));
+            // Whoever is master then, it goes on.
+            sleep(Duration::from_secs(LEASE_SECONDS + 2));
             group.cut(master, false);
+            return Ok(());
         }
-        Fault::HandOver => {
-            let target = (master + 1) % 3;
-            group.hand_over(target)?;
-            group.master_after(epoch)?;
-        }
+        Fault::HandOver => group.hand_over((master + 1) % 3)?,
         Fault::KillUnsupervised => {
             group.supervised(false);
             group.kill(master)?;
             sleep(Duration::from_millis(500));
             group.supervised(true);
-            group.master_after(epoch)?;
         }
     }
-    Ok(())
+    group.master_other_than(master).map(drop)
 }
 
 /// Waits until sends are answered.
