@@ -102,7 +102,12 @@ impl Replica {
     }
 
     /// Whether nobody else can be master now.
-    fn holds_out(&self, reign: &Reign, effective: &BTreeSet<ReplicaId>, now: Millis) -> bool {
+    pub(super) fn holds_out(
+        &self,
+        reign: &Reign,
+        effective: &BTreeSet<ReplicaId>,
+        now: Millis,
+    ) -> bool {
         self.settings.replicas <= 1
             || now < reign.lease_until(&self.settings)
             // For a set of one this is true: nobody else may be appointed.

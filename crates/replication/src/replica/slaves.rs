@@ -208,7 +208,13 @@ impl Replica {
         if !reign.is_serving {
             return;
         }
-        let needed = self.effective().into_iter().chain(reign.slaves.joining());
+        let effective = self.effective();
+        // Somebody else may be master by now, and may lack what a member had when it said so, if
+        // flushing is asynchronous and the power went.
+        if !self.holds_out(reign, &effective, self.now) {
+            return;
+        }
+        let needed = effective.into_iter().chain(reign.slaves.joining());
         let others = needed.filter(|id| *id != self.settings.id);
         // Whoever is in the set and was never here since the reign began has nothing.
         let least = others.map(|id| reign.slaves.has(id).unwrap_or(0)).min();

@@ -29,6 +29,10 @@ pub struct Truth {
     lost: BTreeSet<u64>,
     /// Members that lost a tail with the power, and what they have left.
     tails: BTreeMap<usize, usize>,
+    /// An unsynced tail was lost at some time.
+    lost_a_tail: bool,
+    /// Where the log of the newest master ended when it began.
+    served_from: usize,
     /// Who acknowledged in an epoch.
     acknowledged_by: BTreeMap<Epoch, u64>,
     /// The newest epoch in which somebody took messages in.
@@ -67,6 +71,7 @@ impl World {
         if !self.setup.sync_flush {
             // What it had answered for counts with the master until it is not in the set; a write that
             // puts it there may be on its way.
+            self.truth.lost_a_tail = true;
             let tail = self.truth.tails.entry(node).or_insert(left);
             *tail = (*tail).min(left);
         }
@@ -81,17 +86,19 @@ impl World {
                 others.map(|other| common(&self.truth.confirmed, &self.nodes[other].disk.log));
             let most = most.max().unwrap_or(0);
             self.excuse(most);
-            self.truth.no_member_left |= self.is_no_member_whole();
+            let record = self.keeper.record.as_ref().map(|known| known.record.clone());
+            self.count_members(&record.unwrap_or_default());
         }
     }
 
-    /// Whether every member of the recorded set has lost its disk since it became one.
-    fn is_no_member_whole(&self) -> bool {
-        let reign = self.keeper.record.as_ref().map_or(Epoch(0), |known| known.record.reign);
-        !(0..self.nodes.len()).any(|node| {
-            let last = self.nodes[node].disk.epochs.last();
-            self.is_member(node) && last.is_some_and(|last| last.epoch >= reign)
-        })
+    /// Whether somebody is left whom the record lets be appointed. A write that was late may name one
+    /// whose disk was lost meanwhile.
+    fn count_members(&mut self, record: &GroupRecord) {
+        let is_whole = |index: usize| {
+            let last = self.nodes[index].disk.epochs.last().map_or(Epoch(0), |last| last.epoch);
+            record.in_sync.contains(&Node::id(index)) && last >= record.reign
+        };
+        self.truth.no_member_left |= !(0..self.nodes.len()).any(is_whole);
     }
 
     /// A message is acknowledged.
@@ -128,8 +135,20 @@ impl World {
             let end = log.len();
             return self.fail(format!("replica {} has {end} of {confirmed}", node + 1));
         }
+        let served = self.truth.served;
         for (at, here) in log.iter().copied().enumerate().take(confirmed).skip(shown) {
             match self.truth.confirmed.get(at) {
+                // The newest master began without it, and it is confirmed only now.
+                None if here.epoch < served.0 && at >= self.truth.served_from => {
+                    process.is_astray = true;
+                    if !self.truth.lost_a_tail && self.truth.unclean.is_empty() {
+                        self.fail(format!(
+                            "replica {} confirms {here:?}, which epoch {served} lacks",
+                            node + 1
+                        ));
+                    }
+                    return;
+                }
                 None if !self.truth.lost.contains(&here.id) => {
                     self.truth.confirmed.push(here);
                 }
@@ -158,7 +177,8 @@ impl World {
             let served = self.truth.served;
             self.fail(format!("epoch {epoch} begins after epoch {served}"));
         }
-        self.truth.served = epoch;
+        let before = std::mem::replace(&mut self.truth.served, epoch);
+        self.truth.served_from = self.nodes[node].disk.log.len();
         let has = common(&self.truth.confirmed, &self.nodes[node].disk.log);
         let lost = self.truth.confirmed.len() - has;
         let lost_before = std::mem::take(&mut self.truth.lost);
@@ -167,7 +187,9 @@ impl World {
         }
         let least = self.truth.tails.values().copied().chain(self.truth.excused).min();
         let is_excused = least.is_some_and(|excused| excused <= has);
-        if is_excused || self.truth.unclean.contains(&epoch) {
+        // An unclean appointment that nobody took up chose the set of the next one.
+        let is_unclean = self.truth.unclean.iter().any(|unclean| *unclean > before);
+        if is_excused || is_unclean {
             self.note(|| format!("{lost} confirmed messages are lost, and excused"));
             self.summary.excused += lost as u64;
             let lost = self.truth.confirmed.drain(has..).map(|record| record.id);
@@ -226,17 +248,11 @@ impl World {
             if is_new && !next.master.is_some_and(|master| next.in_sync.contains(&master)) {
                 self.fail(format!("{caller:?} appoints somebody outside the set: {next:?}"));
             }
-            // What an unclean choice gave up stays given up if its master never came to serve.
-            if is_new
-                && self.truth.unclean.contains(&before.epoch)
-                && self.truth.served < before.epoch
-            {
-                self.truth.unclean.insert(next.epoch);
-            }
             if is_new && reason != Some(Reason::Unclean) && next.in_sync != before.in_sync {
                 self.fail(format!("{caller:?} appoints and changes the set: {next:?}"));
             }
         }
+        self.count_members(next);
         self.truth.tails.retain(|node, _| next.in_sync.contains(&Node::id(*node)));
         if reason == Some(Reason::Unclean) && self.setup.allow_unclean {
             self.truth.unclean.insert(next.epoch);
@@ -256,8 +272,6 @@ impl World {
         let is_excused = self.truth.excused.is_some()
             || !self.truth.unclean.is_empty()
             || self.truth.no_member_left
-            // The set may have shrunk to the one whose disk went while that was being written.
-            || self.is_no_member_whole()
             || !self.truth.tails.is_empty();
         if self.truth.has_master && (members == self.nodes.len() || !self.truth.refused.is_empty())
         {

@@ -46,7 +46,8 @@ impl World {
                 self.nodes[node].disk.frozen_until = self.now + ms;
             }
             46..60 => self.cut_network(),
-            60..72 => self.lose_keeper(),
+            60..66 => self.lose_keeper(),
+            66..72 => self.isolate_master(),
             72..77 => {
                 let operator = self.random.below(self.operators.len() as u64) as usize;
                 let ms = self.long();
@@ -189,6 +190,53 @@ impl World {
         });
     }
 
+    /// The master alone does not reach the keeper, or does not hear it, for about as long as a lease;
+    /// perhaps a slave is lost as well.
+    fn isolate_master(&mut self) {
+        let serves =
+            |node: &Node| node.process.as_ref().is_some_and(|process| process.serves.is_some());
+        let Some(master) = self.nodes.iter().position(serves) else { return };
+        let ms = self.random.between(3000, 45_000);
+        let until = self.now + ms;
+        let is_deaf = self.random.percent(50);
+        if is_deaf {
+            self.keeper.unheard_until[master] = until;
+        } else {
+            self.keeper.lost_to_node[master] = until;
+        }
+        self.note(|| {
+            format!("fault: master {} without keeper for {ms}, deaf {is_deaf}", master + 1)
+        });
+        let other = self.random.below(self.nodes.len() as u64) as usize;
+        if other == master {
+            return;
+        }
+        let (first, last) = (self.now, until);
+        let at = self.random.between(first, last) - first;
+        match self.random.below(5) {
+            // Its links go, in one or both directions.
+            0 | 1 => {
+                self.cut_until[other][master] = until;
+                if self.random.percent(50) {
+                    self.cut_until[master][other] = until;
+                }
+            }
+            // It starts anew, and the master does not hear that it ended.
+            2 => {
+                self.cut_until[other][master] = until;
+                if let Some(inc) = self.process(other).map(|process| process.inc) {
+                    self.after(at, Event::Stop { node: other, inc });
+                }
+            }
+            3 => {
+                if let Some(inc) = self.process(other).map(|process| process.inc) {
+                    self.after(at, Event::Stop { node: other, inc });
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Everything is repaired. From now on the group has to come back.
     pub fn calm(&mut self) {
         self.note(|| "calm".to_owned());
@@ -206,6 +254,7 @@ impl World {
         self.cut_until.iter_mut().for_each(|row| row.fill(now));
         self.keeper.lost_to_node.fill(now);
         self.keeper.lost_to_operator.fill(now);
+        self.keeper.unheard_until.fill(now);
         for operator in &mut self.operators {
             operator.paused_until = now;
             operator.lost_until.fill(now);

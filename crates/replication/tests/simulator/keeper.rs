@@ -33,6 +33,8 @@ pub struct Keeper {
     /// Until when it cannot be reached, by node and by operator.
     pub lost_to_node: Vec<u64>,
     pub lost_to_operator: Vec<u64>,
+    /// Until when its answers do not reach a node, though requests reach it.
+    pub unheard_until: Vec<u64>,
 }
 
 impl Keeper {
@@ -42,6 +44,7 @@ impl Keeper {
             versions: 0,
             lost_to_node: vec![0; nodes],
             lost_to_operator: vec![0; operators],
+            unheard_until: vec![0; nodes],
         }
     }
 
@@ -125,7 +128,11 @@ impl World {
             }
         };
         let ms = self.way();
-        let is_lost = self.keeper.lost_until(caller) > self.now + ms;
+        let unheard_until = match caller {
+            Caller::Node { node, .. } => self.keeper.unheard_until[node],
+            Caller::Operator { .. } => 0,
+        };
+        let is_lost = self.keeper.lost_until(caller).max(unheard_until) > self.now + ms;
         if !is_lost {
             self.after(ms, Event::Answer { caller, number, answer });
         }

@@ -127,8 +127,11 @@ impl World {
                 let entry = entry.expect("the first epoch begins at 0");
                 let next = epochs.entries().iter().find(|next| next.start > entry.start);
                 let end = next.map_or(disk.log.len(), |next| usize::try_from(next.start).unwrap());
-                let records: Vec<Record> =
-                    disk.log[from..end.min(disk.log.len())].iter().take(20).copied().collect();
+                let records: Vec<Record> = disk.log[from..end.min(disk.log.len())]
+                    .iter()
+                    .take(self.setup.frame_max)
+                    .copied()
+                    .collect();
                 let is_due = !records.is_empty() || sent_at + 1000 <= self.now;
                 is_due.then_some(Message::Frame { epoch, entry, from, records, confirmed })
             }

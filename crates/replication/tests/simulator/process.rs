@@ -164,6 +164,13 @@ impl World {
             Output::Read => self.call(node, Request::Read),
             Output::Write { attempt, expected, record } => {
                 self.call(node, Request::Write { attempt, expected, record });
+                // The moment that matters most to be late for.
+                if !self.is_calm && self.random.below(200) == 0 {
+                    let ms = self.random.between(5000, 40_000);
+                    self.note(|| format!("replica {} stops for {ms} behind a write", node + 1));
+                    self.nodes[node].paused_until = self.now + ms;
+                    self.after(ms, Event::GoOn { node, inc });
+                }
             }
             // Now and then it fails.
             Output::Probe(_) if !self.is_calm && self.random.percent(3) => {}

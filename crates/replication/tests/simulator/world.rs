@@ -28,6 +28,8 @@ pub struct Setup {
     /// How long things go wrong.
     pub trouble_ms: u64,
     pub lease_ms: u64,
+    /// Most records in a frame.
+    pub frame_max: usize,
 }
 
 /// One message in a log. Offsets count messages.
@@ -188,13 +190,14 @@ impl World {
             replicas,
             operators: random.pick(&[1, 1, 2]),
             sync_flush: random.percent(60),
-            waits_for_copies: random.percent(85),
+            waits_for_copies: random.percent(70),
             min_in_sync: if replicas > 1 && random.percent(25) { 2 } else { 1 },
             allow_unclean: random.percent(8),
             slow_keeper: random.percent(50),
             interruptions: random.pick(&[0, 2000, 500, 150]),
             trouble_ms: random.between(20_000, 100_000),
             lease_ms: 15_000,
+            frame_max: random.pick(&[1, 3, 20, 20]),
         };
         let node = |random: &mut Random| Node {
             clock: Clock::new(random),

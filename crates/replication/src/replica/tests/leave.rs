@@ -14,6 +14,7 @@ fn asked() -> Lab {
     };
     lab.record(record);
     assert!(lab.out.contains(&Output::Fenced(Some(FencedBy::Handover))));
+    assert_eq!(lab.probe, None, "it lacks a part: nothing is to be written");
     lab
 }
 

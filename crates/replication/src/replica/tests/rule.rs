@@ -71,6 +71,7 @@ fn a_slave_that_is_behind_is_no_member_and_holds_nothing_up() {
     lab.has(2, 1000);
     lab.tell(Input::LogEnd(1200));
     assert_eq!(lab.replica.confirmed(), 1100, "it is close: it is waited for");
+    assert_eq!(lab.probe, None, "it lacks something that is confirmed: nothing is to be written");
     lab.has(2, 1100);
     lab.prove();
     assert_eq!(lab.write().expect("grows").1.in_sync, set(&[1, 2]));
@@ -133,6 +134,9 @@ fn a_renewal_needs_a_proof_and_counts_from_when_it_was_sent() {
     lab.now += 1;
     assert_eq!(lab.may(), Err(FencedBy::Lease));
     assert!(lab.tell(Input::Tick).contains(&Output::Fenced(Some(FencedBy::Lease))));
+    lab.tell(Input::LogEnd(10));
+    lab.has(2, 10);
+    assert_eq!(lab.replica.confirmed(), 0, "somebody else may be master");
     // One that shows in the record counts as well, from when it was first sent.
     lab.prove();
     let (attempt, record) = lab.write().expect("tries");
@@ -140,6 +144,7 @@ fn a_renewal_needs_a_proof_and_counts_from_when_it_was_sent() {
     lab.now += 3000;
     lab.record(record);
     assert_eq!(lab.may(), Ok(()));
+    assert_eq!(lab.replica.confirmed(), 10);
     assert_eq!(lab.replica.next_deadline().map(|at| at > Millis(lab.now)), Some(true));
     lab.now += DEADLINE - 3000;
     assert_eq!(lab.may(), Err(FencedBy::Lease));

@@ -60,8 +60,11 @@ fn an_epoch_is_not_taken_twice() {
     held.holder = Some(Holder { incarnation: "pod-1:0".to_owned(), renewals: 3 });
     lab.record(held);
     assert_eq!(lab.replica.role(), Role::Waiting, "and may still");
-    lab.record(appointment(2, 1, &[1]));
-    assert_eq!(lab.replica.role(), Role::TakingOver(Epoch(2)));
+    let mut next = reign(2, 1, &[1]);
+    next.holder = Some(Holder { incarnation: "pod-1:0".to_owned(), renewals: 3 });
+    assert_eq!(lab.record(next), [], "nor in one that an earlier process holds");
+    lab.record(appointment(3, 1, &[1]));
+    assert_eq!(lab.replica.role(), Role::TakingOver(Epoch(3)));
 }
 
 #[test]
