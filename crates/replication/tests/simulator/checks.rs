@@ -262,7 +262,8 @@ impl World {
     /// After all faults: is the group whole again, in time?
     pub fn end(&mut self) {
         if self.truth.calm_since == 0 {
-            let busy = self.nodes.iter().map(|node| node.disk.busy_until).max().unwrap_or(0);
+            let busy = self.nodes.iter().map(|node| node.disk.busy_until.max(node.paused_until));
+            let busy = busy.max().unwrap_or(0);
             self.truth.calm_since = self.now.max(busy);
         }
         let waited = self.now.saturating_sub(self.truth.calm_since);

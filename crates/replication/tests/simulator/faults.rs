@@ -243,7 +243,7 @@ impl World {
         self.is_calm = true;
         let now = self.now;
         for node in 0..self.nodes.len() {
-            self.nodes[node].paused_until = now;
+            // Whoever is paused wakes when it would have: what waits for it keeps its order.
             let frozen = &mut self.nodes[node].disk.frozen_until;
             *frozen = now.min(*frozen);
             self.after(100, Event::Start { node });
