@@ -1,34 +1,12 @@
-//! The corpus that fuzzing has left, and each finding ever: what the fuzz targets do with it.
+//! What the fuzz targets do with the cases that are kept of them.
 
-use std::path::Path;
+#[macro_use]
+#[path = "../../../fuzz/src/replay.rs"]
+mod replay;
 
 #[path = "../../../fuzz/src/consume_queue_ext.rs"]
 mod consume_queue_ext;
 #[path = "../../../fuzz/src/index.rs"]
 mod index;
-
-fn replay(target: &str, run: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut count = 0;
-    for case in std::fs::read_dir(&corpus).expect("the corpus is part of the tree") {
-        let path = case.expect("it can be listed").path();
-        // Tells which case it was, should it panic.
-        eprintln!("{}", path.display());
-        run(&std::fs::read(path).expect("it can be read"));
-        count += 1;
-    }
-    assert!(count > 0, "{} is empty", corpus.display());
-}
-
-macro_rules! replayed {
-    ($($target:ident),*) => {
-        $(
-            #[test]
-            fn $target() {
-                replay(stringify!($target), $target::run);
-            }
-        )*
-    };
-}
 
 replayed!(consume_queue_ext, index);

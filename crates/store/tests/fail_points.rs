@@ -23,18 +23,14 @@ fn fail_each(kind: Call) {
         }
         let mut left = 0;
         loop {
-            match simulator::run_with_fail_point(seed, kind, left, false) {
+            let run = |traced| simulator::run_with_fail_point(seed, kind, left, traced);
+            match run(false).result {
                 Ok(summary) if summary.failed_calls == 0 => break,
                 Ok(_) => places += 1,
-                Err(failure) => {
-                    let again = simulator::run_with_fail_point(seed, kind, left, true);
-                    let trace = again.map_or_else(|failure| failure.trace, |_| Vec::new());
-                    panic!(
-                        "{}\nseed {seed}, {kind:?} number {left}: {}",
-                        trace.join("\n"),
-                        failure.reason
-                    );
-                }
+                Err(reason) => panic!(
+                    "{}\nseed {seed}, {kind:?} number {left}: {reason}",
+                    run(true).trace.join("\n")
+                ),
             }
             left += if left < FIRST { 1 } else { 5 };
         }

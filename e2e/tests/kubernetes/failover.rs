@@ -5,20 +5,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::kubernetes::{LIMIT, Namespace, condition};
-use e2e::ledger::{GroupRules, Ledger, SendRules};
-use e2e::programs::{Client, Program};
+use e2e::kubernetes::{LIMIT, Namespace};
 use e2e::wait;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{cluster, cluster_manifest, group_manifest, pods, topic_manifest};
+use crate::load::{Load, replaced_one_at_a_time};
+use crate::{cluster, cluster_manifest, pods};
 
-const NAMESRV: &str = "pair-namesrv.e2e-failover.svc:9876";
 const GROUP: &str = "pair-broker-0";
-const TOPIC: &str = "orders";
-/// Below the client refresh that the operator is told of, 30 s in production on both sides.
-const ROUTE_POLL_MS: &str = "2000";
 /// Times a message may come once more: each change of the master, and what it makes of rebalances.
 const DISTURBANCES: u32 = 30;
 /// A lease of 15 s runs out unseen; then a slave takes over.
@@ -31,45 +26,7 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
     let logs = tempfile::tempdir()?;
     namespace.apply(&manifest(""))?;
     namespace.wait_ready("rocketmqcluster/pair")?;
-    namespace.apply(&topic_manifest(TOPIC, "pair", 4))?;
-    namespace.apply(&group_manifest("billing", "pair"))?;
-    namespace.wait_ready("topic/orders")?;
-    namespace.wait_ready("consumergroup/billing")?;
-
-    let producing = namespace.client_pod("producer", Client::Java53, logs.path())?;
-    let consuming = namespace.client_pod("consumer", Client::Java49, logs.path())?;
-    let consumer = consuming.consume(
-        NAMESRV,
-        &[
-            "--topic",
-            TOPIC,
-            "--group",
-            "billing",
-            "--heartbeat-ms",
-            "1000",
-            "--route-poll-ms",
-            ROUTE_POLL_MS,
-        ],
-    )?;
-    consumer.wait_ready()?;
-    let producer = producing.produce(
-        NAMESRV,
-        &[
-            "--topic",
-            TOPIC,
-            "--threads",
-            "2",
-            "--rate",
-            "60",
-            "--seconds",
-            "3000",
-            "--retries",
-            "2",
-            "--route-poll-ms",
-            ROUTE_POLL_MS,
-        ],
-    )?;
-    flowing(&producer, 60).context("at the start")?;
+    let load = Load::start(&namespace, "pair", logs.path())?;
 
     let fault = |name: &str, fault: &dyn Fn(&str) -> Result<()>| -> Result<()> {
         let before = both_in_sync(&namespace).with_context(|| format!("before: {name}"))?;
@@ -78,7 +35,7 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
         let after =
             another_epoch(&namespace, before.epoch).with_context(|| format!("after: {name}"))?;
         let elected = began.elapsed();
-        flowing(&producer, 20).with_context(|| format!("after: {name}"))?;
+        load.flowing(20).with_context(|| format!("after: {name}"))?;
         println!(
             "{name}: {} took over from {} after {:.1} s, sends answered again after {:.1} s",
             after.pod,
@@ -110,7 +67,7 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
         let _ = pods::signal(&object, Signal::CONT);
     }
     let before = both_in_sync(&namespace).context("before the switchover")?;
-    let failed_before = failed(&producer);
+    let failed_before = load.failed();
     let began = Instant::now();
     namespace.run(&[
         "annotate",
@@ -120,32 +77,20 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
     ])?;
     let after = another_epoch(&namespace, before.epoch).context("after the switchover")?;
     ensure!(after.pod != before.pod, "{} is still the master", after.pod);
-    flowing(&producer, 60).context("after the switchover")?;
+    load.flowing(60).context("after the switchover")?;
     println!(
         "switchover: {} took over from {} within {:.1} s, {} sends failed",
         after.pod,
         before.pod,
         began.elapsed().as_secs_f64(),
-        failed(&producer) - failed_before
+        load.failed() - failed_before
     );
 
     roll(&namespace)?;
-    flowing(&producer, 60).context("after the roll")?;
+    load.flowing(60).context("after the roll")?;
     both_in_sync(&namespace).context("after the roll")?;
 
-    let mut ledger = Ledger::new();
-    let rules = SendRules { attempts: 3, ..SendRules::SEQUENTIAL };
-    ledger.sent(&producer.stop()?, rules);
-    let rules = GroupRules { topic: TOPIC, disturbances: DISTURBANCES, ..GroupRules::default() };
-    let came = wait::until("every acknowledged message", LIMIT, || {
-        match ledger.missing(&rules, &consumer.lines()) {
-            0 => Ok(()),
-            missing => Err(format!("{missing} are missing")),
-        }
-    });
-    ledger.arrived("billing", &consumer.stop()?);
-    println!("ledger: {}", ledger.check("billing", &rules)?);
-    came
+    load.judge(DISTURBANCES)
 }
 
 fn manifest(more_config: &str) -> String {
@@ -193,51 +138,10 @@ fn another_epoch(namespace: &Namespace<'_>, epoch: i64) -> Result<Master> {
     })
 }
 
-/// Waits until so many more sends are answered.
-fn flowing(producer: &Program, more: usize) -> Result<()> {
-    let before = producer.acknowledged();
-    wait::until("answered sends", LIMIT, || {
-        let now = producer.acknowledged();
-        ensure!(now >= before + more, "{} answered since", now - before);
-        Ok(())
-    })
-}
-
-/// Sends that failed after all their retries.
-fn failed(producer: &Program) -> usize {
-    producer.lines().iter().filter(|line| matches!(line, e2e::line::Line::Error(_))).count()
-}
-
 /// Changes a setting that needs a restart, and sees both pods replaced, one at a time.
 fn roll(namespace: &Namespace<'_>) -> Result<()> {
-    let pods = ["pair-broker-0-0", "pair-broker-0-1"];
-    let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    let mut before = Vec::new();
-    for pod in pods {
-        before.push(uid(&namespace.get(&format!("pod/{pod}"))?));
-    }
-    namespace.apply(&manifest("      fileReservedTime: '24'\n"))?;
-    let mut both_away = false;
-    wait::until("both brokers replaced", LIMIT * 2, || {
-        // One list, so that both are seen at the same moment.
-        let list = namespace.get("pods")?;
-        let listed = list["items"].as_array().context("a list without items")?;
-        let mut replaced = 0;
-        let mut away = 0;
-        for (name, old) in pods.iter().zip(&before) {
-            let pod = listed.iter().find(|pod| pod["metadata"]["name"] == **name);
-            let ready = pod.is_some_and(|pod| {
-                condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
-                    && pod["metadata"]["deletionTimestamp"].is_null()
-            });
-            replaced += usize::from(ready && pod.is_some_and(|pod| uid(pod) != *old));
-            away += usize::from(!ready);
-        }
-        both_away |= away > 1;
-        ensure!(replaced == pods.len(), "{replaced} of {} are new and ready", pods.len());
-        anyhow::Ok(())
+    replaced_one_at_a_time(namespace, &["pair-broker-0-0", "pair-broker-0-1"], || {
+        namespace.apply(&manifest("      fileReservedTime: '24'\n"))
     })?;
-    ensure!(!both_away, "both brokers were down at a time");
-    namespace.wait_ready("rocketmqcluster/pair")?;
-    Ok(())
+    namespace.wait_ready("rocketmqcluster/pair").map(drop)
 }

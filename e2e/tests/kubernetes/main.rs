@@ -7,6 +7,7 @@
 mod data;
 mod failover;
 mod invalid;
+mod load;
 mod pods;
 mod traffic;
 

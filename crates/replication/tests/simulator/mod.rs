@@ -16,17 +16,16 @@ mod keeper;
 mod network;
 mod operator;
 mod process;
-mod random;
 mod world;
 
-use std::any::Any;
-use std::panic::{self, AssertUnwindSafe};
+use std::fmt;
 
+use rocketmq_simulation::{Outcome, Random, Simulation, Summary, caught};
 use world::World;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct Done {
     pub events: u64,
     pub acknowledged: u64,
     pub reigns: u64,
@@ -39,8 +38,8 @@ pub struct Summary {
     pub simulated_ms: u64,
 }
 
-impl Summary {
-    pub fn add(&mut self, other: &Summary) {
+impl Summary for Done {
+    fn add(&mut self, other: &Done) {
         self.events += other.events;
         self.acknowledged += other.acknowledged;
         self.reigns += other.reigns;
@@ -51,43 +50,32 @@ impl Summary {
     }
 }
 
-/// A run that showed a defect.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    pub seed: u64,
-    pub reason: String,
-    /// What happened, when the run was traced.
-    pub trace: Vec<String>,
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} faults, {} reigns, {} messages acknowledged, {:.0} hours of the groups; {} messages \
+             lost with every copy that counted, {} groups left without a master for that",
+            self.faults,
+            self.reigns,
+            self.acknowledged,
+            self.simulated_ms as f64 / 3_600_000.0,
+            self.excused,
+            self.blocked
+        )
+    }
 }
 
-/// Runs one seed.
-///
-/// # Errors
-/// What went wrong.
-pub fn run(seed: u64, traced: bool) -> Result<Summary, Failure> {
-    let mut world = World::new(random::Random::new(seed), traced);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run()));
-    let reason = match result {
-        Ok(Ok(())) => return Ok(world.summary),
-        Ok(Err(reason)) => reason,
-        Err(panic) => format!("panic: {}", text_of(&*panic)),
-    };
-    Err(Failure { seed, reason, trace: std::mem::take(&mut world.trace) })
-}
+/// Groups of brokers.
+pub struct Groups;
 
-/// Runs one seed and returns everything that it did.
-pub fn trace(seed: u64) -> Vec<String> {
-    let mut world = World::new(random::Random::new(seed), true);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| world.run()));
-    let mut trace = std::mem::take(&mut world.trace);
-    trace.push(format!("{:?}", result.map_err(|panic| text_of(&*panic))));
-    trace
-}
+impl Simulation for Groups {
+    const NAME: &'static str = "replication";
+    type Summary = Done;
 
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-        (Some(text), _) => text.clone(),
-        (None, Some(text)) => (*text).to_owned(),
-        (None, None) => "without a message".to_owned(),
+    fn run(seed: u64, traced: bool) -> Outcome<Done> {
+        let mut world = World::new(Random::new(seed), traced);
+        let result = caught(|| world.run()).map(|()| world.summary);
+        Outcome { result, trace: std::mem::take(&mut world.trace) }
     }
 }

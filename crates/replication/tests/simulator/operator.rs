@@ -4,8 +4,8 @@
 use rocketmq_replication::{Decision, Epoch, Policy, Reason, Report, Seen, Supervisor, Versioned};
 
 use super::keeper::{Answer, Caller, Request};
-use super::random::Random;
 use super::world::{Clock, Event, Node, Setup, World};
+use rocketmq_simulation::Random;
 
 pub struct Operator {
     clock: Clock,

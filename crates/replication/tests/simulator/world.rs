@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use rocketmq_replication::{EpochTable, Input, Millis, ReplicaId};
 
-use super::Summary;
+use super::Done;
 use super::checks::Truth;
 use super::keeper::{Answer, Caller, Keeper, Request};
 use super::network::Link;
 use super::operator::Operator;
 use super::process::Process;
-use super::random::Random;
+use rocketmq_simulation::Random;
 
 /// How the group is set up, and what may happen to it.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ pub struct World {
     pub truth: Truth,
     pub is_calm: bool,
     pub has_ended: bool,
-    pub summary: Summary,
+    pub summary: Done,
     is_traced: bool,
     pub trace: Vec<String>,
     pub failure: Option<String>,
@@ -220,7 +220,7 @@ impl World {
             truth: Truth::default(),
             is_calm: false,
             has_ended: false,
-            summary: Summary::default(),
+            summary: Done::default(),
             is_traced,
             trace: Vec::new(),
             failure: None,

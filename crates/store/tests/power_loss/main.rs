@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use common::{append, bodies, message, small_config};
 use rocketmq_protocol::message::batch;
+use rocketmq_simulation::Random;
 use rocketmq_store::clock::ManualClock;
 use rocketmq_store::file_system::OpenMode;
 use rocketmq_store::small_file::{read_small_file, write_small_file};
@@ -24,7 +25,6 @@ use rocketmq_store::{
     StoreConfig,
 };
 use simulator::disk::{Call, SimulatedDisk};
-use simulator::random::Random;
 
 const ROOT: &str = "/data/store";
 

@@ -20,8 +20,8 @@ use rocketmq_store::{Clock, FileSystem};
 use rustix::fs::MemfdFlags;
 
 use super::power_cut::{self, PAGE_BYTES};
-use super::random::Random;
 use file::SimulatedFile;
+use rocketmq_simulation::Random;
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;

@@ -3,7 +3,7 @@
 use rocketmq_protocol::message::batch;
 use rocketmq_protocol::message::record::{MessageRecord, NewMessage, sys_flag};
 
-use super::random::Random;
+use rocketmq_simulation::Random;
 
 /// Topics of the simulation. The last one makes records of version 2.
 pub const TOPICS: [&str; 4] = [

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rocketmq_store::small_file::{read_small_file, write_small_file};
 use rocketmq_store::{FileSystem, StoreError};
 
-use super::random::Random;
+use rocketmq_simulation::Random;
 
 #[derive(Debug)]
 pub struct Metadata {

@@ -15,19 +15,17 @@ pub mod message;
 pub mod metadata;
 pub mod model;
 mod power_cut;
-pub mod random;
 mod scenario;
 
-use std::any::Any;
-use std::panic::{self, AssertUnwindSafe};
+use std::fmt;
 
 use disk::Call;
-use random::Random;
+use rocketmq_simulation::{Outcome, Random, Simulation, Summary, caught};
 use scenario::Scenario;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct Done {
     pub operations: u64,
     pub messages: u64,
     pub power_cuts: u64,
@@ -35,8 +33,8 @@ pub struct Summary {
     pub failed_calls: u64,
 }
 
-impl Summary {
-    pub fn add(&mut self, other: &Summary) {
+impl Summary for Done {
+    fn add(&mut self, other: &Done) {
         self.operations += other.operations;
         self.messages += other.messages;
         self.power_cuts += other.power_cuts;
@@ -45,51 +43,35 @@ impl Summary {
     }
 }
 
-/// A run that showed a defect.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    pub seed: u64,
-    pub reason: String,
-    /// Operations and calls, when the run was traced.
-    pub trace: Vec<String>,
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations, {} messages, {} power cuts, {} killed processes, {} failed calls",
+            self.operations, self.messages, self.power_cuts, self.process_kills, self.failed_calls
+        )
+    }
 }
 
-/// Runs one seed.
-///
-/// # Errors
-/// What the store did wrong.
-pub fn run(seed: u64, traced: bool) -> Result<Summary, Failure> {
-    finish(seed, Scenario::new(Random::new(seed), traced))
+/// The store, and what crashes it.
+pub struct CrashingStore;
+
+impl Simulation for CrashingStore {
+    const NAME: &'static str = "store";
+    type Summary = Done;
+
+    fn run(seed: u64, traced: bool) -> Outcome<Done> {
+        finish(Scenario::new(Random::new(seed), traced))
+    }
 }
 
 /// Runs one seed without cuts in the middle of calls, and lets a call of this kind fail after so
 /// many have worked. The summary says whether there were as many.
-///
-/// # Errors
-/// What the store did wrong.
-pub fn run_with_fail_point(
-    seed: u64,
-    kind: Call,
-    left: u64,
-    traced: bool,
-) -> Result<Summary, Failure> {
-    finish(seed, Scenario::new(Random::new(seed), traced).with_fail_point(kind, left))
+pub fn run_with_fail_point(seed: u64, kind: Call, left: u64, traced: bool) -> Outcome<Done> {
+    finish(Scenario::new(Random::new(seed), traced).with_fail_point(kind, left))
 }
 
-fn finish(seed: u64, mut scenario: Scenario) -> Result<Summary, Failure> {
-    let result = panic::catch_unwind(AssertUnwindSafe(|| scenario.run()));
-    let reason = match result {
-        Ok(Ok(())) => return Ok(scenario.summary),
-        Ok(Err(reason)) => reason,
-        Err(panic) => format!("panic: {}", text_of(&*panic)),
-    };
-    Err(Failure { seed, reason, trace: scenario.disk.take_trace() })
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-        (Some(text), _) => text.clone(),
-        (None, Some(text)) => (*text).to_owned(),
-        (None, None) => "without a message".to_owned(),
-    }
+fn finish(mut scenario: Scenario) -> Outcome<Done> {
+    let result = caught(|| scenario.run()).map(|()| scenario.summary);
+    Outcome { result, trace: scenario.disk.take_trace() }
 }

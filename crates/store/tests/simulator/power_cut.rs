@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::disk::{Change, DirectoryNode, FileNode, Node, NodeId, State};
-use super::random::Random;
+use rocketmq_simulation::Random;
 
 const SECTOR_BYTES: usize = 512;
 pub(super) const PAGE_BYTES: usize = 4096;

@@ -13,12 +13,12 @@ use rocketmq_store::{
     AppendBatch, DurableOutcome, Environment, FileSystem, Refusal, Store, StoreConfig,
 };
 
-use super::Summary;
+use super::Done;
 use super::disk::{Call, SimulatedDisk};
 use super::message::{self, Spec, TOPICS};
 use super::metadata::Metadata;
 use super::model::{Message, Model, Moment};
-use super::random::Random;
+use rocketmq_simulation::Random;
 
 /// 2024-01-01, midnight.
 const BEGIN_MS: i64 = 1_704_067_200_000;
@@ -42,7 +42,7 @@ pub struct Scenario {
     named: bool,
     /// Whether a shutdown was begun since the last start, or no start ever succeeded.
     maybe_clean: bool,
-    pub summary: Summary,
+    pub summary: Done,
 }
 
 impl Scenario {
@@ -87,7 +87,7 @@ impl Scenario {
             fail_point: None,
             named: false,
             maybe_clean: true,
-            summary: Summary::default(),
+            summary: Done::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
+    /// A source whose every number follows from `seed`.
     pub fn new(seed: u64) -> Random {
         let mut random = Random(seed);
         // Neighbouring seeds differ in a few bits; mix them before the first use.
@@ -12,6 +13,8 @@ impl Random {
         random
     }
 
+    /// Any number.
+    #[allow(clippy::should_implement_trait, reason = "a source does not end")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -30,10 +33,12 @@ impl Random {
         first + self.below(last - first + 1)
     }
 
+    /// True in `percent` of a hundred cases.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
+    /// One of these, of which there is at least one.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
