@@ -71,6 +71,17 @@ pub fn check_same_seeds<S: Simulation>(seeds: u64) {
     for seed in 0..seeds {
         let runs = [(); 2].map(|()| S::run(seed, true));
         assert!(!runs[0].trace.is_empty(), "seed {seed} has no trace to compare");
-        assert_eq!(runs[0], runs[1], "seed {seed}");
+        let [one, other] = &runs;
+        let same =
+            one.trace.iter().zip(&other.trace).take_while(|(one, other)| one == other).count();
+        let next = [one, other].map(|run| run.trace.get(same).map_or("its end", String::as_str));
+        assert!(
+            one == other,
+            "seed {seed}: after {same} equal steps one run has {:?}, the other {:?}; {:?}, {:?}",
+            next[0],
+            next[1],
+            one.result,
+            other.result
+        );
     }
 }
