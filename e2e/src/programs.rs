@@ -99,11 +99,14 @@ impl Output {
 
 type Outputs = Arc<Mutex<HashMap<String, Output>>>;
 
-/// A process of one client in which programs are started and stopped.
-pub struct Programs {
+/// A process of one client in which programs are started and stopped. It ends when this and all of its
+/// programs are dropped.
+pub struct Programs(Arc<Running>);
+
+struct Running {
     client: Client,
     // Dropped first: the end of its input ends the process.
-    input: Arc<Mutex<ChildStdin>>,
+    input: Mutex<ChildStdin>,
     process: Process,
     outputs: Outputs,
     next: Mutex<u32>,
@@ -126,13 +129,13 @@ impl Programs {
         let outputs: Outputs = Arc::default();
         let reader = Arc::clone(&outputs);
         thread::spawn(move || read(output, &reader));
-        Ok(Programs {
+        Ok(Programs(Arc::new(Running {
             client,
-            input: Arc::new(Mutex::new(input)),
+            input: Mutex::new(input),
             process,
             outputs,
             next: Mutex::new(0),
-        })
+        })))
     }
 
     /// Starts a producer; `arguments` are those of the programs under e2e/java and e2e/go.
@@ -161,26 +164,26 @@ impl Programs {
     }
 
     fn run(&self, program: &str, namesrv: &str, arguments: &[&str]) -> Result<Program> {
+        let running = &self.0;
         let id = {
-            let mut next = lock(&self.next);
+            let mut next = lock(&running.next);
             *next += 1;
             format!("{program}-{next}")
         };
-        lock(&self.outputs).insert(id.clone(), Output::default());
+        lock(&running.outputs).insert(id.clone(), Output::default());
         let order =
             format!("start\t{id}\t{program}\t--namesrv\t{namesrv}\t{}\n", arguments.join("\t"));
-        lock(&self.input).write_all(order.as_bytes()).with_context(|| {
+        lock(&running.input).write_all(order.as_bytes()).with_context(|| {
             format!(
                 "{} takes no order, its log ends with:\n{}",
-                self.client,
-                self.process.log_tail()
+                running.client,
+                running.process.log_tail()
             )
         })?;
         Ok(Program {
-            name: format!("{} {program} {}", self.client, arguments.join(" ")),
+            name: format!("{} {program} {}", running.client, arguments.join(" ")),
             id,
-            input: Arc::clone(&self.input),
-            outputs: Arc::clone(&self.outputs),
+            process: Arc::clone(running),
         })
     }
 }
@@ -210,8 +213,7 @@ fn read(output: ChildStdout, outputs: &Outputs) {
 pub struct Program {
     name: String,
     id: String,
-    input: Arc<Mutex<ChildStdin>>,
-    outputs: Outputs,
+    process: Arc<Running>,
 }
 
 impl Program {
@@ -225,7 +227,7 @@ impl Program {
         let deadline = Instant::now() + limit;
         loop {
             {
-                let programs = lock(&self.outputs);
+                let programs = lock(&self.process.outputs);
                 let output = programs.get(&self.id).context("unknown program")?;
                 if let Some(Line::Failed { error, trace }) = output.lines.last() {
                     bail!("{}: {error}\n{trace}", self.name);
@@ -281,7 +283,7 @@ impl Program {
 
     /// How many sends were answered SEND_OK so far.
     pub fn acknowledged(&self) -> usize {
-        lock(&self.outputs).get(&self.id).map_or(0, |output| output.acknowledged)
+        lock(&self.process.outputs).get(&self.id).map_or(0, |output| output.acknowledged)
     }
 
     /// Waits for the end; gives every line.
@@ -293,13 +295,16 @@ impl Program {
 
     /// Tells it to stop, waits for the end, gives every line.
     pub fn stop(&self) -> Result<Vec<Line>> {
-        lock(&self.input).write_all(format!("stop\t{}\n", self.id).as_bytes())?;
+        lock(&self.process.input).write_all(format!("stop\t{}\n", self.id).as_bytes())?;
         self.finish(START_LIMIT)
     }
 
     /// Every line so far.
     pub fn lines(&self) -> Vec<Line> {
-        lock(&self.outputs).get(&self.id).map(|output| output.lines.clone()).unwrap_or_default()
+        lock(&self.process.outputs)
+            .get(&self.id)
+            .map(|output| output.lines.clone())
+            .unwrap_or_default()
     }
 }
 
