@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod appointed;
+pub mod chance;
 pub mod disk;
 pub mod environment;
 pub mod golden;

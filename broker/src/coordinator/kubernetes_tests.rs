@@ -5,6 +5,7 @@ use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use rocketmq_replication::{Epoch, Holder, ReplicaId};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -16,7 +17,7 @@ const TIMING: Timing = Timing {
 
 /// One Lease behind the API, and what goes wrong with the next write.
 #[derive(Clone, Default)]
-struct ApiServer(Arc<Mutex<State>>);
+struct ApiServer(Arc<Mutex<State>>, Arc<Notify>);
 
 #[derive(Default)]
 struct State {
@@ -56,6 +57,18 @@ impl ApiServer {
         lease["apiVersion"] = json!("coordination.k8s.io/v1");
         lease["kind"] = json!("Lease");
         state.lease = Some(lease);
+        self.1.notify_waiters();
+    }
+
+    /// Returns once the server is as `wanted` says.
+    async fn until(&self, wanted: impl Fn(&State) -> bool) {
+        loop {
+            let changed = self.1.notified();
+            if wanted(&self.0.lock()) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     fn put_record(&self, record: &GroupRecord) {
@@ -119,16 +132,12 @@ impl ApiServer {
         let begun = {
             let mut state = self.0.lock();
             state.watches += 1;
+            self.1.notify_waiters();
             state.version
         };
-        loop {
-            if self.0.lock().version > begun {
-                let event = json!({"type": "MODIFIED", "object": self.lease()});
-                let line = format!("{event}\n");
-                return Response::new(Body::from(line.into_bytes()));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.until(|state| state.version > begun).await;
+        let event = json!({"type": "MODIFIED", "object": self.lease()});
+        Response::new(Body::from(format!("{event}\n").into_bytes()))
     }
 }
 
@@ -238,9 +247,7 @@ async fn changes_are_told() {
                 seen.recv().await.expect("told");
             }
             // The next change comes when it is watched again.
-            while server.0.lock().watches == watches {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            server.until(|state| state.watches > watches).await;
         }
     };
     tokio::select! {

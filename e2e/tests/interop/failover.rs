@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use e2e::appointed::{Group, LEASE_SECONDS};
+use e2e::chance;
 use e2e::ledger::{GroupRules, Ledger, SendRules};
 use e2e::peer::{Namesrv, Peer};
 use e2e::programs::{Client, Programs};
@@ -46,22 +47,9 @@ const FAULTS: [Fault; 6] = [
     Fault::KillUnsupervised,
 ];
 
-/// Rounds, 12 if `ROCKETMQ_E2E_FAILOVERS` does not say.
-fn rounds() -> usize {
-    std::env::var("ROCKETMQ_E2E_FAILOVERS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
-}
-
-/// `ROCKETMQ_E2E_SEED` repeats a run.
-fn seed() -> u64 {
-    std::env::var("ROCKETMQ_E2E_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(rand::random)
-}
-
 #[test]
 fn masters_come_and_go_and_nothing_acknowledged_is_lost() -> Result<()> {
-    let seed = seed();
+    let seed = chance::seed();
     survive(seed).with_context(|| format!("seed {seed}"))
 }
 
@@ -121,7 +109,7 @@ fn survive(seed: u64) -> Result<()> {
     flowing(&acknowledged)?;
 
     let mut random = StdRng::seed_from_u64(seed);
-    let rounds = rounds();
+    let rounds = chance::times("ROCKETMQ_E2E_FAILOVERS", 12);
     let mut pauses = Vec::new();
     let mut faults: Vec<Fault> = Vec::new();
     for round in 0..rounds {
@@ -159,7 +147,7 @@ fn survive(seed: u64) -> Result<()> {
     for (producer, rules) in &producers {
         ledger.sent(&producer.stop()?, *rules);
     }
-    let disturbances = u32::try_from(rounds)? * 3;
+    let disturbances = rounds * 3;
     let rules = GroupRules { topic: TOPIC, disturbances, ..GroupRules::default() };
     let came = wait::until("every acknowledged message", LIMIT, || {
         match ledger.missing(&rules, &consumer.lines()) {

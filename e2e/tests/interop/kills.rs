@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use e2e::chance;
 use e2e::ledger::{GroupRules, Ledger, SendRules};
 use e2e::peer::Servers;
 use e2e::programs::{Client, Program, Programs};
@@ -16,19 +17,6 @@ use rand::{Rng, SeedableRng};
 const TOPIC: &str = "Killed";
 const QUEUES: u32 = 4;
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Fewer for a quick look, by `ROCKETMQ_E2E_KILLS`.
-fn kills() -> u32 {
-    std::env::var("ROCKETMQ_E2E_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
-}
-
-/// `ROCKETMQ_E2E_SEED` repeats a run.
-fn seed() -> u64 {
-    std::env::var("ROCKETMQ_E2E_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(rand::random)
-}
 
 #[test]
 fn twenty_kills_with_sync_flush_lose_nothing() -> Result<()> {
@@ -41,7 +29,7 @@ fn twenty_kills_with_async_flush_lose_nothing() -> Result<()> {
 }
 
 fn survive(flush: &str, client: Client) -> Result<()> {
-    let first_seed = seed();
+    let first_seed = chance::seed();
     let mut servers = Servers::start(&[
         ("flushDiskType", flush),
         // Files of the log roll over between and under the kills.
@@ -86,7 +74,7 @@ fn survive(flush: &str, client: Client) -> Result<()> {
 
     let acknowledged =
         || -> usize { producers.iter().map(|(producer, _)| producer.acknowledged()).sum() };
-    let kills = kills();
+    let kills = chance::times("ROCKETMQ_E2E_KILLS", 20);
     let mut down = Duration::ZERO;
     for number in 0..kills {
         let seed = first_seed.wrapping_add(u64::from(number));
