@@ -112,11 +112,15 @@ fn send(peer: &mut Peer, body: &[u8]) -> common::Answer {
 
 /// All bodies of the queue as a consumer gets them.
 fn bodies(member: &Member) -> Vec<String> {
+    bodies_of(member, "orders")
+}
+
+fn bodies_of(member: &Member, topic: &str) -> Vec<String> {
     let mut peer = member.connect();
     let (mut found, mut next) = (Vec::new(), 0_i64);
     loop {
         let from = next.to_string();
-        let header = pull_header("readers", "orders", &from);
+        let header = pull_header("readers", topic, &from);
         let answer = peer.call(RequestCode::PULL_MESSAGE, &header, b"");
         if answer.code != ResponseCode::SUCCESS.0 {
             return found;
@@ -256,6 +260,32 @@ fn a_handover_under_traffic_loses_nothing_and_refuses_hardly_anybody() {
         assert!(known.contains(body), "{body} was acknowledged and is not there");
     }
     eventually("the other shows the same", || bodies(&members[1]) == shown);
+}
+
+/// The next master learns of it by its message alone, and the old one must not believe meanwhile that
+/// the topic was deleted.
+#[test]
+fn a_topic_that_was_made_just_before_a_handover_stays() {
+    const ROUNDS: usize = 6;
+    let keeper = Keeper::default();
+    let members = group(&keeper, 2);
+    for round in 0..ROUNDS {
+        let (master, other) = (&members[round % 2], (round + 1) % 2);
+        becomes_master(master);
+        all_in_sync(&keeper, &members);
+        let topic = format!("round-{round}");
+        let header = send_header(&topic, "0");
+        let sent = master.connect().call(RequestCode::SEND_MESSAGE_V2, &header, b"it");
+        assert_eq!(sent.code, ResponseCode::SUCCESS.0, "{sent:?}");
+        keeper.edit(|record| record.handover = Some(ReplicaId(other as i64 + 1)));
+    }
+    becomes_master(&members[ROUNDS % 2]);
+    for round in 0..ROUNDS {
+        let topic = format!("round-{round}");
+        for member in &members {
+            eventually("it is shown", || bodies_of(member, &topic) == ["it"]);
+        }
+    }
 }
 
 struct StopOnDrop<'a>(&'a AtomicBool);

@@ -50,17 +50,7 @@ pub enum MetadataError {
 /// # Errors
 /// When something is there but nothing can be used, or it cannot be read.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, MetadataError> {
-    load_as(path, |bytes| fastjson::from_slice(bytes).map_err(|error| error.to_string()))
-}
-
-/// As [`load`], for a file that is no JSON.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_as<T>(
-    path: &Path,
-    parse: impl Fn(&[u8]) -> Result<T, String>,
-) -> Result<Option<T>, MetadataError> {
+    let parse = |bytes: &[u8]| fastjson::from_slice(bytes).map_err(|error| error.to_string());
     let current = read(path)?;
     let detail = match current {
         Some(bytes) if bytes.is_empty() => "it is empty".to_owned(),
@@ -96,6 +86,27 @@ pub fn load_as<T>(
     Err(MetadataError::Damaged { path: path.display().to_string(), detail, backup })
 }
 
+/// Reads a file, that is no JSON, whose previous version must not stand in for a damaged one. Where a
+/// crash left no file but its `.bak`, that is read.
+///
+/// # Errors
+/// When the file is damaged, or it cannot be read.
+pub fn load_without_backup<T>(
+    path: &Path,
+    parse: impl Fn(&[u8]) -> Result<T, String>,
+) -> Result<Option<T>, MetadataError> {
+    for candidate in [path, &with_suffix(path, ".bak")] {
+        if let Some(bytes) = read(candidate)? {
+            return parse(&bytes).map(Some).map_err(|detail| MetadataError::Damaged {
+                path: candidate.display().to_string(),
+                detail,
+                backup: "it is older, and may lack the newest that this file had".to_owned(),
+            });
+        }
+    }
+    Ok(None)
+}
+
 /// Writes the value as pretty-printed JSON; the old version stays as `.bak`.
 ///
 /// # Errors
@@ -104,7 +115,7 @@ pub fn save<T: Serialize>(path: &Path, value: &T) -> Result<(), MetadataError> {
     save_bytes(path, &fastjson::to_vec_pretty(value))
 }
 
-/// As [`save`], for a file that is no JSON.
+/// As [`save`], for what is no JSON.
 ///
 /// # Errors
 /// As [`save`].

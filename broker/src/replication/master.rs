@@ -11,9 +11,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::info;
 
+use super::accept;
 use super::flow::Flow;
 use super::frame::{Header, newest_report};
 use super::throttle::Throttle;
@@ -21,48 +21,16 @@ use super::{LinkSettings, SlaveLink};
 use crate::clock::{monotonic_ms, now_ms};
 use crate::state::BrokerState;
 
-/// Slaves at one time; one more is turned away. A group has a few.
-const SLAVES_MAX: usize = 64;
-/// Pause after accepting failed, which mostly means that the process has no descriptor left.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// A look for new bytes without a wake-up: a record outside of queues wakes nobody.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Serves slaves until `stop`.
 pub(super) async fn serve(state: Arc<BrokerState>, listener: TcpListener, stop: CancellationToken) {
-    let links = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        match accepted {
-            Ok((socket, remote)) => {
-                if links.len() >= SLAVES_MAX {
-                    warn!(%remote, "slave turned away: {SLAVES_MAX} are connected");
-                    continue;
-                }
-                let (state, stop) = (Arc::clone(&state), stop.clone());
-                links.spawn(async move {
-                    let remote = remote.to_string();
-                    let result = tokio::select! {
-                        result = serve_slave(&state, socket, &remote) => result,
-                        () = stop.cancelled() => Ok(()),
-                    };
-                    match result {
-                        Ok(()) => info!(remote, "slave link closed"),
-                        Err(error) => warn!(remote, %error, "slave link lost"),
-                    }
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept a slave");
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
-        }
-    }
-    links.close();
-    links.wait().await;
+    accept::each_slave(listener, stop, |socket, remote| {
+        let state = Arc::clone(&state);
+        async move { serve_slave(&state, socket, &remote).await }
+    })
+    .await;
 }
 
 async fn serve_slave(state: &BrokerState, socket: TcpStream, remote: &str) -> io::Result<()> {

@@ -1,5 +1,11 @@
 //! What a slave copies from its master besides the log: topics, groups, consumer offsets, progress of
 //! delayed messages, how groups consume (RocketMQ's `SlaveSynchronize`).
+//!
+//! Where the master is appointed, messages of a topic that it does not have go. So who is asked must
+//! know all topics of this log. A master whose log is being copied does: it has made those that it
+//! lacked before it let anybody copy. One that was appointed a moment ago may not, and its answers are
+//! not taken. A master by configuration may have lost all it had; what its slaves have may be the last
+//! of it, and goes only when it is old.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +18,7 @@ use rocketmq_remoting::{CallError, Client, ClientConfig, Request, ResponseFrame}
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
+use super::Master;
 use crate::delay::DelayOffsetTable;
 use crate::metadata::consumer_offset::OffsetFile;
 use crate::metadata::group::GroupFile;
@@ -27,8 +34,9 @@ pub(crate) async fn follow(state: &Arc<BrokerState>) {
     let mut failed = false;
     loop {
         let master = state.replication.master();
-        if !master.broker.is_empty() {
-            match copy(state, &client, &master.broker).await {
+        let may_ask = state.group.is_none() || state.replication.is_copying_from(&master);
+        if may_ask && !master.broker.is_empty() {
+            match copy(state, &client, &master).await {
                 Ok(()) => {
                     if failed {
                         info!(
@@ -54,24 +62,32 @@ pub(crate) async fn follow(state: &Arc<BrokerState>) {
 }
 
 /// One round.
-async fn copy(state: &Arc<BrokerState>, client: &Client, master: &str) -> Result<(), String> {
+async fn copy(state: &Arc<BrokerState>, client: &Client, master: &Master) -> Result<(), String> {
+    let from = &*master.broker;
     let topics: TopicConfigSerializeWrapper =
-        ask(client, master, RequestCode::GET_ALL_TOPIC_CONFIG).await?;
+        ask(client, from, RequestCode::GET_ALL_TOPIC_CONFIG).await?;
     let groups: GroupFile =
-        ask(client, master, RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG).await?;
-    let offsets: OffsetFile = ask(client, master, RequestCode::GET_ALL_CONSUMER_OFFSET).await?;
-    let delays: DelayOffsetTable = ask(client, master, RequestCode::GET_ALL_DELAY_OFFSET).await?;
+        ask(client, from, RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG).await?;
+    let offsets: OffsetFile = ask(client, from, RequestCode::GET_ALL_CONSUMER_OFFSET).await?;
+    let delays: DelayOffsetTable = ask(client, from, RequestCode::GET_ALL_DELAY_OFFSET).await?;
     let modes: Option<MessageRequestModeTable> =
-        ask_newer(client, master, RequestCode::GET_ALL_MESSAGE_REQUEST_MODE).await?;
-    let (state, services) = (Arc::clone(state), Arc::clone(state));
+        ask_newer(client, from, RequestCode::GET_ALL_MESSAGE_REQUEST_MODE).await?;
+    let (state, services, master) = (Arc::clone(state), Arc::clone(state), master.clone());
     let take = move || {
+        let is_appointed = state.group.is_some();
+        // What it says of now; it was copied from, too, when it was asked: its number is never used again.
+        if is_appointed && !state.replication.is_copying_from(&master) {
+            return Ok(());
+        }
         let told = |error: crate::metadata::persist::MetadataError| error.to_string();
         let gone =
             state.topics.follow(topics.data_version, topics.topic_config_table).map_err(told)?;
         for topic in gone {
             info!(topic, "the master has deleted the topic");
             state.offsets.remove_topic(&topic);
-            state.store.delete_topic(&topic).map_err(|error| error.to_string())?;
+            if is_appointed {
+                state.store.delete_topic(&topic).map_err(|error| error.to_string())?;
+            }
         }
         state.groups.follow(groups).map_err(told)?;
         state.offsets.follow(offsets);

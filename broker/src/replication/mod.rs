@@ -8,6 +8,7 @@
 //! (`DefaultHAService`), in this directory. Where the master is appointed it is the stream of its
 //! controller mode, in [`appointed`].
 
+mod accept;
 pub mod appointed;
 mod flow;
 mod frame;
@@ -20,7 +21,7 @@ mod throttle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -38,9 +39,11 @@ pub(crate) use metadata::follow as follow_metadata;
 pub use pull::{Redirected, redirect};
 pub use thread::{ReplicationThread, bind};
 
-/// Where a slave finds its master.
+/// A slave's master.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MasterAddresses {
+pub struct Master {
+    /// Differs from that of any other that was followed; 0 if there was none yet.
+    pub number: u64,
     /// `host:port` for requests; empty if there is no master.
     pub broker: String,
     /// `host:port` of its log; empty if there is no master.
@@ -55,7 +58,7 @@ pub struct Replication {
     /// Wakes those who send when the log has grown.
     grew: Notify,
     waits: Mutex<Waits>,
-    master: watch::Sender<MasterAddresses>,
+    master: watch::Sender<Master>,
     following: Following,
 }
 
@@ -76,7 +79,8 @@ pub struct SlaveLink {
 /// The state of following a master.
 #[derive(Debug, Default)]
 struct Following {
-    is_connected: AtomicBool,
+    /// Number of the master whose log is being copied right now; 0 if none is.
+    master: AtomicU64,
     last_read_ms: AtomicI64,
     last_write_ms: AtomicI64,
     /// Bytes of the log that came.
@@ -97,7 +101,7 @@ impl Default for Replication {
             slave_count: AtomicUsize::new(0),
             grew: Notify::new(),
             waits: Mutex::default(),
-            master: watch::Sender::new(MasterAddresses::default()),
+            master: watch::Sender::new(Master::default()),
             following: Following::default(),
         }
     }
@@ -186,11 +190,12 @@ impl Replication {
                 "" => known.clone(),
                 said => said.to_owned(),
             };
-            let found = MasterAddresses {
+            let found = Master {
+                number: known.number + 1,
                 broker: or_known(broker, &known.broker),
                 ha: or_known(ha, &known.ha),
             };
-            let differs = *known != found;
+            let differs = (&known.broker, &known.ha) != (&found.broker, &found.ha);
             if differs {
                 tracing::info!(broker = found.broker, ha = found.ha, "master found");
                 *known = found;
@@ -200,18 +205,32 @@ impl Replication {
     }
 
     /// The master is the one that the group's record names.
-    fn set_master(&self, master: MasterAddresses) {
+    fn set_master(&self, master: Master) {
         self.master.send_replace(master);
     }
 
     /// The master that this broker follows, as far as it is known.
-    pub fn master(&self) -> MasterAddresses {
+    pub fn master(&self) -> Master {
         self.master.borrow().clone()
     }
 
     /// Whether the log of a master is being copied right now.
     pub fn is_following(&self) -> bool {
-        self.following.is_connected.load(Ordering::Acquire)
+        self.following.master.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether it is the log of this one.
+    fn is_copying_from(&self, master: &Master) -> bool {
+        master.number != 0 && self.following.master.load(Ordering::Acquire) == master.number
+    }
+
+    /// The log of the master with this number is being copied from now on.
+    fn copying_began(&self, number: u64) {
+        self.following.master.store(number, Ordering::Release);
+    }
+
+    fn copying_ended(&self) {
+        self.following.master.store(0, Ordering::Release);
     }
 
     /// The body of GET_BROKER_HA_STATUS. `in_sync` says who counts as in sync.
@@ -349,11 +368,17 @@ mod tests {
     #[test]
     fn a_name_server_that_knows_no_master_changes_nothing() {
         let replication = Replication::default();
-        assert_eq!(replication.master(), MasterAddresses::default());
+        assert_eq!(replication.master(), Master::default());
         replication.master_found("", "m:2");
         replication.master_found("m:1", "");
         replication.master_found("", "");
         let master = replication.master();
         assert_eq!((&*master.broker, &*master.ha), ("m:1", "m:2"));
+        replication.copying_began(master.number);
+        assert!(replication.is_following() && replication.is_copying_from(&master));
+        replication.master_found("n:1", "");
+        assert!(!replication.is_copying_from(&replication.master()), "that is another one");
+        replication.copying_ended();
+        assert!(!replication.is_following() && !replication.is_copying_from(&master));
     }
 }

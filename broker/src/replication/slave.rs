@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::LinkSettings;
 use super::frame::{HEADER_BYTES, Header};
+use super::{LinkSettings, Master};
 use crate::clock::now_ms;
 use crate::state::BrokerState;
 
@@ -28,7 +28,8 @@ pub(super) async fn follow(state: Arc<BrokerState>) {
     let mut masters = state.replication.master.subscribe();
     let mut retry = RETRY_FIRST;
     loop {
-        let ha = masters.borrow_and_update().ha.clone();
+        let master = masters.borrow_and_update().clone();
+        let ha = &*master.ha;
         if ha.is_empty() {
             // The sender lives in the state, so this fails never.
             let _ = masters.changed().await;
@@ -36,13 +37,13 @@ pub(super) async fn follow(state: Arc<BrokerState>) {
         }
         let mut was_heard = false;
         let result = tokio::select! {
-            result = follow_at(&state, &ha, &mut was_heard) => result,
+            result = follow_at(&state, &master, &mut was_heard) => result,
             _ = masters.changed() => {
                 info!(master = ha, "another master, the link is closed");
                 Ok(())
             }
         };
-        state.replication.following.is_connected.store(false, Ordering::Release);
+        state.replication.copying_ended();
         // One that turns this slave away accepts it first, and says nothing.
         if was_heard {
             retry = RETRY_FIRST;
@@ -58,7 +59,8 @@ pub(super) async fn follow(state: Arc<BrokerState>) {
     }
 }
 
-async fn follow_at(state: &BrokerState, ha: &str, was_heard: &mut bool) -> io::Result<()> {
+async fn follow_at(state: &BrokerState, master: &Master, was_heard: &mut bool) -> io::Result<()> {
+    let ha = &*master.ha;
     let settings = LinkSettings::of(&state.config.load());
     let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(ha)).await;
     let mut socket = connecting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -69,7 +71,7 @@ async fn follow_at(state: &BrokerState, ha: &str, was_heard: &mut bool) -> io::R
     let mut reported = intake.next;
     socket.write_all(&reported.to_be_bytes()).await?;
     info!(master = ha, from = reported, "following the master's log");
-    following.is_connected.store(true, Ordering::Release);
+    state.replication.copying_began(master.number);
     let (mut last_read, mut last_write) = (Instant::now(), Instant::now());
     loop {
         intake.input.reserve(READ_BYTES);

@@ -1,8 +1,8 @@
 //! Sends that came while a master hands over: they wait for the end of it instead of failing.
 //!
-//! If the handover is called off they are taken in as if they had just come. If it succeeds, or the
-//! broker becomes a slave otherwise, their connections are closed: producers then send again at once,
-//! to the new master. What waits is bounded in bytes and in time; beyond, the broker is busy.
+//! If the handover is called off they are taken in as if they had just come. A moment after it has
+//! succeeded, or at once when the broker becomes a slave otherwise, their connections are closed:
+//! producers then send again, to the new master. What waits is bounded in bytes and in time; beyond, the broker is busy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

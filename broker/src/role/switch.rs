@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rocketmq_protocol::body::TopicConfig;
 use rocketmq_replication::FencedBy;
@@ -17,6 +18,10 @@ use crate::handler::pull;
 use crate::metadata::attributes::{BATCH_CQ, QUEUE_TYPE};
 use crate::metadata::perm;
 use crate::state::BrokerState;
+
+/// How long the address of a group's master takes to lead to the next one after a handover: the
+/// operator moves a label, and each node learns of it. Less than a producer waits for an answer (3 s).
+const ADDRESS_MOVES: Duration = Duration::from_millis(1_500);
 
 /// Why a broker did not become master. It is a slave then.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +62,8 @@ impl BrokerState {
         info!(epoch, log_end, "this broker is master");
         // They were told to ask a master.
         pull::answer_all(self);
+        // Sends that have waited since it handed over the last time.
+        self.hold_sends(false);
         self.registration.identity_changed();
         Ok(())
     }
@@ -83,7 +90,10 @@ impl BrokerState {
         let log_end = self.store.max_physical_offset();
         info!(?why, log_end, "this broker is a slave");
         pull::answer_all(self);
-        self.close_clients();
+        match why {
+            FencedBy::Handover => self.close_clients_later(),
+            _ => self.close_clients(),
+        }
         self.registration.identity_changed();
     }
 
@@ -91,7 +101,10 @@ impl BrokerState {
         self.role.set_role(Role::Slave);
         self.role.set_fence(None);
         self.store.take_copies_only();
-        self.held_sends.close_all();
+        // Those that wait for the end of a handover wait on: see `close_clients_later`.
+        if why != FencedBy::Handover {
+            self.held_sends.close_all();
+        }
         let (code, _) = refusal(why);
         for waits in [&self.flush_waits, &self.copy_waits] {
             waits.end_all(code);
@@ -126,6 +139,20 @@ impl BrokerState {
             }
         }
         drop(running);
+    }
+
+    /// As [`BrokerState::close_clients`], once the address of the group's master has had the time to
+    /// lead to the new one. Until then sends are held: a producer that connected anew at once would be
+    /// back here, and its few tries over.
+    fn close_clients_later(self: &Arc<Self>) {
+        let state = Arc::clone(self);
+        self.runtime.spawn(async move {
+            tokio::time::sleep(ADDRESS_MOVES).await;
+            if state.role.is_slave() {
+                state.held_sends.close_all();
+                state.close_clients();
+            }
+        });
     }
 
     /// Closes the connections of producers and consumers, so that they look for the master anew: the

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use rocketmq_replication::{Epoch, EpochEntry, EpochTable};
 use tokio::sync::Notify;
 
-use crate::metadata::persist::{MetadataError, load_as, save_bytes};
+use crate::metadata::persist::{MetadataError, load_without_backup, save_bytes};
 
 /// The epoch file and what is in it. Every change is on disk when its function returns.
 #[derive(Debug)]
@@ -20,14 +20,19 @@ impl EpochFile {
     /// Reads the file of a log that ends at `log_end`. Entries behind that belong to a tail that the
     /// log lost with the power, and are forgotten; the next change writes it.
     ///
+    /// The `.bak` takes its place where a crash left no file: what was being written then was not relied
+    /// on yet. It does not take the place of a damaged one, as with other metadata: it may lack the
+    /// newest epoch, and messages of that one would pass for messages of the epoch before, which other
+    /// logs have at the same place with other contents.
+    ///
     /// # Errors
-    /// When it is damaged and its `.bak` cannot replace it, or it cannot be read.
+    /// When it is damaged, or cannot be read.
     pub fn open(path: PathBuf, log_end: i64) -> Result<EpochFile, MetadataError> {
         let parse = |bytes: &[u8]| {
             let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
             EpochTable::from_text(text).map_err(|error| error.to_string())
         };
-        let mut table = load_as(&path, parse)?.unwrap_or_default();
+        let mut table = load_without_backup(&path, parse)?.unwrap_or_default();
         // One that begins where the log ends holds nothing yet, and is true all the same.
         table.truncate_suffix(log_end.saturating_add(1));
         Ok(EpochFile { path, table: Mutex::new(table), changed: Notify::new() })
@@ -130,20 +135,19 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_replaced_by_the_previous_version_or_named() {
+    fn the_previous_version_stands_in_for_a_missing_file_and_not_for_a_damaged_one() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("epochFileCheckpoint");
         let file = open(&dir, 0);
         file.replace(table(&[entry(1, 0)])).expect("written");
         file.replace(table(&[entry(1, 0), entry(2, 5)])).expect("written");
-        fs::write(&path, "2\n1\n1-0\n").expect("damaged");
+        for damaged in ["2\n1\n1-0\n", ""] {
+            fs::write(&path, damaged).expect("damaged");
+            let error = EpochFile::open(path.clone(), 9).expect_err("damaged").to_string();
+            let expected = ["epochFileCheckpoint is damaged", "may lack the newest"];
+            assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+        }
+        fs::remove_file(&path).expect("removed");
         assert_eq!(open(&dir, 9).table().entries(), [entry(1, 0)]);
-        fs::write(&path, "2\n1\n1-0\n").expect("damaged");
-        fs::write(dir.path().join("epochFileCheckpoint.bak"), [0xFF]).expect("damaged");
-        let error = EpochFile::open(path, 9).expect_err("damaged").to_string();
-        assert!(
-            error.contains("epochFileCheckpoint is damaged") && error.contains("1 entries"),
-            "{error}"
-        );
     }
 }

@@ -49,7 +49,7 @@ pub(in crate::replication) async fn follow(state: Arc<BrokerState>, group: Arc<G
                 Ok(())
             }
         };
-        state.replication.following.is_connected.store(false, Ordering::Release);
+        state.replication.copying_ended();
         if was_heard {
             retry = RETRY_FIRST;
         }
@@ -174,7 +174,7 @@ impl Follower<'_> {
         // What a master sends follows the end that it is told, so all that is there must count.
         self.wait_for_disk(written).await?;
         info!(master = self.target.ha_address, from = written, "following the master's log");
-        self.state.replication.following.is_connected.store(true, Ordering::Release);
+        self.state.replication.copying_began(self.target.generation);
         let mut intake = Intake { next: written, waiting: Vec::new(), entry: None };
         self.report(written).await?;
         loop {

@@ -13,26 +13,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::group::{Group, LinkCommand, Reign};
 use super::stream::{Handshake, MasterFrame, PieceHeader, SlaveFrame, SlaveKind};
 use super::{LinkError, no_word};
 use crate::clock::{monotonic_ms, now_ms};
+use crate::replication::accept;
 use crate::replication::flow::Flow;
 use crate::replication::throttle::Throttle;
 use crate::replication::{LinkSettings, SlaveLink};
 use crate::state::BrokerState;
 
-/// Connections at one time; one more is turned away. A group has a few.
-const LINKS_MAX: usize = 64;
 /// How long a connection may take to say who it is.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one that is turned away may take to read why.
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Pause after accepting failed, which mostly means that the process has no descriptor left.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// A look for what is new without a wake-up: what was confirmed since, a record outside of queues.
 const LOOK: Duration = Duration::from_millis(100);
 /// What one read asks for; a slave's frames are short.
@@ -45,39 +41,11 @@ pub(in crate::replication) async fn serve(
     listener: TcpListener,
     stop: CancellationToken,
 ) {
-    let links = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        match accepted {
-            Ok((socket, remote)) => {
-                if links.len() >= LINKS_MAX {
-                    warn!(%remote, "slave turned away: {LINKS_MAX} are connected");
-                    continue;
-                }
-                let (state, group, stop) = (Arc::clone(&state), Arc::clone(&group), stop.clone());
-                links.spawn(async move {
-                    let remote = remote.to_string();
-                    let result = tokio::select! {
-                        result = serve_slave(&state, &group, socket, &remote) => result,
-                        () = stop.cancelled() => Ok(()),
-                    };
-                    match result {
-                        Ok(()) => info!(remote, "slave link closed"),
-                        Err(error) => warn!(remote, %error, "slave link lost"),
-                    }
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept a slave");
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
-        }
-    }
-    links.close();
-    links.wait().await;
+    accept::each_slave(listener, stop, |socket, remote| {
+        let (state, group) = (Arc::clone(&state), Arc::clone(&group));
+        async move { serve_slave(&state, &group, socket, &remote).await }
+    })
+    .await;
 }
 
 async fn serve_slave(

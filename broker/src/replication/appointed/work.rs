@@ -8,12 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rocketmq_replication::{Epoch, EpochTable, FencedBy, Input, LinkId};
+use rocketmq_store::TruncateError;
 use rocketmq_store::config::FlushDiskType;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::group::{Group, LinkCommand, Reign, Target};
-use crate::replication::MasterAddresses;
+use crate::replication::Master;
 use crate::state::BrokerState;
 
 /// Pause before a file that cannot be written is tried again.
@@ -90,7 +91,7 @@ impl Worker {
         if group.turn.load(Ordering::Acquire) != turn {
             return;
         }
-        self.state.replication.set_master(MasterAddresses::default());
+        self.state.replication.set_master(Master::default());
         if let Err(error) = self.state.become_master(i64::from(epoch.0)) {
             error!(%epoch, %error, "this broker was appointed and cannot serve; it gives its lease back");
             return group.tell(Input::Release);
@@ -111,7 +112,8 @@ impl Worker {
         if *appending != target.generation {
             return;
         }
-        let master = MasterAddresses { broker: broker_address, ha: target.ha_address.clone() };
+        let Target { generation: number, ref ha_address, .. } = target;
+        let master = Master { number, broker: broker_address, ha: ha_address.clone() };
         info!(epoch = %target.epoch, broker = master.broker, ha = master.ha, "following a master");
         self.state.role.heard_of_epoch(i64::from(target.epoch.0));
         self.state.replication.set_master(master);
@@ -121,26 +123,39 @@ impl Worker {
     fn truncate(&self, to: i64, surplus: i64, epochs: &EpochTable) {
         let store = &self.state.store;
         self.group.begin_cut();
-        if store.written().0 > to {
-            match store.truncate_to(to) {
-                Ok(cut) => warn!(
-                    to = cut.end,
-                    bytes = cut.bytes,
-                    messages = cut.messages,
-                    surplus,
-                    "the log was cut to fit the master's; what went was never confirmed"
-                ),
-                Err(error) => {
-                    // The replica waits for this in vain, so it neither copies nor takes over.
-                    error!(to, surplus, %error, "the log cannot be cut to fit the master's; this broker stays out of its group until it is restarted");
-                    self.group.unfollow();
-                    return;
-                }
-            }
+        if store.written().0 > to && !self.cut(to, surplus) {
+            // The replica waits for this in vain, so it neither copies nor takes over.
+            self.group.unfollow();
+            return;
         }
         self.wait_for_disk();
         if self.write(epochs) {
             self.group.end_cut(store.written().0);
+        }
+    }
+
+    /// Cuts the log, as soon as nobody is sent any more what goes. False if it cannot be cut.
+    fn cut(&self, to: i64, surplus: i64) -> bool {
+        loop {
+            match self.state.store.truncate_to(to) {
+                Ok(cut) => {
+                    warn!(
+                        to = cut.end,
+                        bytes = cut.bytes,
+                        messages = cut.messages,
+                        surplus,
+                        "the log was cut to fit the master's; what went was never confirmed"
+                    );
+                    return true;
+                }
+                Err(error @ TruncateError::InUse { .. }) if !self.stop.is_cancelled() => {
+                    warn!(to, surplus, %error, "the log is not cut yet, trying again");
+                }
+                Err(error) => {
+                    error!(to, surplus, %error, "the log cannot be cut to fit the master's; this broker stays out of its group until it is restarted");
+                    return false;
+                }
+            }
         }
     }
 
