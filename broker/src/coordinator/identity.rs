@@ -5,7 +5,7 @@ use std::time::Duration;
 use rocketmq_protocol::config::ConfigError;
 use rocketmq_replication::{MasterAddresses, ReplicaId, Settings};
 
-use crate::config::{BrokerConfig, BrokerRole, invalid};
+use crate::config::{BrokerConfig, invalid};
 
 /// The times of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,21 +89,16 @@ pub fn settings(
     addresses: MasterAddresses,
 ) -> Result<Settings, ConfigError> {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let positive = |value: i32| usize::try_from(value).unwrap_or(1);
     Ok(Settings {
         id: replica_id(config)?,
         incarnation: incarnation(&std::env::var("POD_UID").unwrap_or_default()),
         addresses,
-        replicas: positive(config.total_replicas),
-        waits_for_copies: config.broker_role == BrokerRole::SyncMaster,
-        min_in_sync: positive(config.min_in_sync_replicas),
-        lease_ms: ms(timing.lease),
+        min_in_sync: usize::try_from(config.min_in_sync_replicas).unwrap_or(1),
         renew_deadline_ms: ms(timing.renew_deadline),
         retry_ms: ms(timing.retry),
         catch_up_ms: u64::try_from(config.ha_max_time_slave_not_catchup).unwrap_or(15_000),
         // A slave keeps its word for as long as others take the lease to hold.
         promise_ms: ms(timing.lease),
-        is_learner: config.async_learner,
     })
 }
 

@@ -24,17 +24,11 @@ pub struct Settings {
     pub incarnation: String,
     /// Where it is found when it is master.
     pub addresses: MasterAddresses,
-    /// Replicas that the group is meant to have, itself included. With 1 nobody else can be appointed,
-    /// and it never fences itself.
-    pub replicas: usize,
-    /// Whether a send is answered only when every member of the in-sync set has it (SYNC_MASTER).
-    pub waits_for_copies: bool,
     /// Members of the in-sync set below which nothing is taken in (`minInSyncReplicas`), the master
     /// included.
     pub min_in_sync: usize,
-    /// How long a lease holds for others after they saw it renewed, in milliseconds.
-    pub lease_ms: u64,
-    /// How long the holder relies on a renewal, from when it was sent. Shorter than the lease.
+    /// How long the holder relies on a renewal, from when it was sent, in milliseconds. Shorter than
+    /// the lease holds for others after they saw it renewed.
     pub renew_deadline_ms: u64,
     /// Pause between renewals, and between attempts at anything.
     pub retry_ms: u64,
@@ -44,8 +38,6 @@ pub struct Settings {
     /// How long a slave that answered a ping refuses to become master, unless its master closed the
     /// link. It lets the master go on without the record's keeper.
     pub promise_ms: u64,
-    /// Whether it never joins the in-sync set (`asyncLearner`).
-    pub is_learner: bool,
 }
 
 /// What a replica is.

@@ -279,7 +279,11 @@ impl Replica {
         if let Some(known) = &self.record {
             if known.version == read.version {
                 // Says nothing about attempts: they may still land.
-                return self.attempts.read_again();
+                if self.attempts.read_again() {
+                    // What refuses writes of this version may go on to.
+                    self.write_after = self.now.after(self.settings.retry_ms);
+                }
+                return;
             }
             // Read before what is known; the keeper's versions are never used again.
             if read.record.epoch < known.record.epoch {

@@ -99,9 +99,10 @@ impl Attempts {
         }
     }
 
-    /// The record was read and has the version that it had.
-    pub(super) fn read_again(&mut self) {
-        self.is_stale = false;
+    /// The record was read and has the version that it had. Says whether that is odd: a write was
+    /// refused since.
+    pub(super) fn read_again(&mut self) -> bool {
+        std::mem::take(&mut self.is_stale)
     }
 
     /// The record was read and has another version: whatever was tried has landed, and shows, or

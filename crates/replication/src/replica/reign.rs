@@ -108,8 +108,7 @@ impl Replica {
         effective: &BTreeSet<ReplicaId>,
         now: Millis,
     ) -> bool {
-        self.settings.replicas <= 1
-            || now < reign.lease_until(&self.settings)
+        now < reign.lease_until(&self.settings)
             // For a set of one this is true: nobody else may be appointed.
             || effective.iter().all(|id| {
                 *id == self.settings.id || reign.slaves.has_promised(*id, now)

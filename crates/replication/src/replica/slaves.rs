@@ -187,6 +187,8 @@ impl Replica {
         let (retry_ms, catch_up_ms) = (self.settings.retry_ms, self.settings.catch_up_ms);
         let effective = self.effective();
         let State::Reigning(reign) = &mut self.state else { return };
+        // Whoever connects says who it is, and anybody may.
+        reign.slaves.of.retain(|id, slave| slave.link.is_some() || effective.contains(id));
         for (id, slave) in &mut reign.slaves.of {
             let is_level = |within: u64| now < slave.level_at.after(within);
             if effective.contains(id) {

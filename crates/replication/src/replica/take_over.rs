@@ -43,8 +43,7 @@ impl Replica {
     fn is_bound(&self, record: &GroupRecord) -> bool {
         // A set without others was this replica's own: nobody else's lease rests on its word.
         let is_own = record.in_sync.len() == 1;
-        let binds = self.settings.replicas > 1 && !record.vacated && !is_own;
-        binds && self.promise.holds(self.now)
+        !record.vacated && !is_own && self.promise.holds(self.now)
     }
 
     /// Takes the lease once the log is sealed; begins to reign if the record shows that it has.

@@ -18,15 +18,11 @@ fn settings(id: i64) -> Settings {
         id: ReplicaId(id),
         incarnation: format!("pod-{id}:1"),
         addresses: addresses(id),
-        replicas: 3,
-        waits_for_copies: true,
         min_in_sync: 1,
-        lease_ms: 15_000,
         renew_deadline_ms: DEADLINE,
         retry_ms: RETRY,
         catch_up_ms: CATCH_UP,
         promise_ms: PROMISE,
-        is_learner: false,
     }
 }
 

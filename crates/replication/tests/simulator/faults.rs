@@ -46,7 +46,12 @@ impl World {
                 self.nodes[node].disk.frozen_until = self.now + ms;
             }
             46..60 => self.cut_network(),
-            60..66 => self.lose_keeper(),
+            60..64 => self.lose_keeper(),
+            64..66 => {
+                let ms = self.long();
+                self.note(|| format!("fault: no replica may write the record for {ms}"));
+                self.keeper.refuse(self.now, self.now + ms);
+            }
             66..72 => self.isolate_master(),
             72..77 => {
                 let operator = self.random.below(self.operators.len() as u64) as usize;
@@ -255,6 +260,7 @@ impl World {
         self.keeper.lost_to_node.fill(now);
         self.keeper.lost_to_operator.fill(now);
         self.keeper.unheard_until.fill(now);
+        self.keeper.refuse(now, now);
         for operator in &mut self.operators {
             operator.paused_until = now;
             operator.lost_until.fill(now);

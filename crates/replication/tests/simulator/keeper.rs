@@ -35,6 +35,10 @@ pub struct Keeper {
     pub lost_to_operator: Vec<u64>,
     /// Until when its answers do not reach a node, though requests reach it.
     pub unheard_until: Vec<u64>,
+    /// From when until when it takes no writes of replicas, whatever they expect; how many each has
+    /// tried.
+    refusing: (u64, u64),
+    refused: Vec<u64>,
 }
 
 impl Keeper {
@@ -45,7 +49,15 @@ impl Keeper {
             lost_to_node: vec![0; nodes],
             lost_to_operator: vec![0; operators],
             unheard_until: vec![0; nodes],
+            refusing: (0, 0),
+            refused: vec![0; nodes],
         }
+    }
+
+    /// Takes no writes of replicas between these times.
+    pub fn refuse(&mut self, from: u64, until: u64) {
+        self.refusing = (from, until);
+        self.refused.fill(0);
     }
 
     pub fn lost_until(&self, caller: Caller) -> u64 {
@@ -112,6 +124,7 @@ impl World {
         let current = self.keeper.record.as_ref().map(|known| known.version.clone());
         let answer = match request {
             Request::Read => Answer::Read(self.keeper.record.clone()),
+            Request::Write { .. } if self.is_refused(caller) => Answer::Conflict,
             Request::Write { expected, record, .. } => {
                 if current == Some(expected) {
                     self.lands(record, caller, None)
@@ -136,6 +149,22 @@ impl World {
         if !is_lost {
             self.after(ms, Event::Answer { caller, number, answer });
         }
+    }
+
+    /// Whether a write is refused without a reason; whoever is refused must not try without pause.
+    fn is_refused(&mut self, caller: Caller) -> bool {
+        let (from, until) = self.keeper.refusing;
+        let Caller::Node { node, .. } = caller else { return false };
+        if self.now >= until {
+            return false;
+        }
+        self.keeper.refused[node] += 1;
+        let (tried, ms) = (self.keeper.refused[node], self.now - from);
+        // A process that starts anew knows nothing of it.
+        if tried > 10 + ms / 1000 {
+            self.fail(format!("replica {} has written {tried} times in {ms} ms", node + 1));
+        }
+        true
     }
 
     fn lands(&mut self, record: GroupRecord, caller: Caller, reason: Option<Reason>) -> Answer {

@@ -52,15 +52,11 @@ impl World {
             id: Node::id(node),
             incarnation: incarnation.clone(),
             addresses: MasterAddresses { broker: node.to_string(), ha: node.to_string() },
-            replicas: self.setup.replicas,
-            waits_for_copies: self.setup.waits_for_copies,
             min_in_sync: self.setup.min_in_sync,
-            lease_ms: self.setup.lease_ms,
             renew_deadline_ms: 10_000,
             retry_ms: 2000,
             catch_up_ms: 8000,
             promise_ms: 10_000,
-            is_learner: false,
         };
         let disk = &mut self.nodes[node].disk;
         // A start syncs what it finds.
