@@ -1,6 +1,9 @@
 //! Groups whose master is appointed: several brokers in this process, and a keeper of the group's record.
 
 mod common;
+#[path = "../../crates/store/tests/common/faulty.rs"]
+#[allow(dead_code, reason = "each user needs a part of it")]
+mod faulty;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -18,6 +21,7 @@ use rocketmq_broker::replication::appointed::stream::{
 use rocketmq_broker::{Broker, BrokerConfig};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_replication::{Epoch, ReplicaId, Role};
+use rocketmq_store::Environment;
 
 /// A broker of a group, and its way to the keeper.
 struct Member {
@@ -71,12 +75,22 @@ fn start_in(
     replica: i64,
     change: impl FnOnce(&mut BrokerConfig),
 ) -> Member {
+    start_on(Environment::default(), dir, keeper, replica, change)
+}
+
+fn start_on(
+    environment: Environment,
+    dir: Arc<tempfile::TempDir>,
+    keeper: &Keeper,
+    replica: i64,
+    change: impl FnOnce(&mut BrokerConfig),
+) -> Member {
     let line = Line::to(keeper);
     let mut config = common::config(&dir);
     member_config(&mut config, replica, 3);
     change(&mut config);
     let coordination = Coordination { coordinator: Arc::new(line.clone()), timing: TIMING };
-    let broker = Broker::start_coordinated(config, Default::default(), coordination);
+    let broker = Broker::start_coordinated(config, environment, coordination);
     let broker = TestBroker { broker: broker.expect("the broker starts"), dir };
     Member { broker, line }
 }
@@ -470,6 +484,19 @@ fn mark() -> u16 {
     group_mark("DefaultCluster", "broker-a")
 }
 
+/// A consumer gives a message back; see whether its copy counts as stored.
+fn send_back(peer: &mut Peer, offset: &str) -> common::Answer {
+    let header = [
+        ("offset", offset),
+        ("group", "readers"),
+        ("delayLevel", "0"),
+        ("originMsgId", "x"),
+        ("originTopic", "orders"),
+        ("unitMode", "false"),
+    ];
+    peer.call(RequestCode::CONSUMER_SEND_MSG_BACK, &header, b"")
+}
+
 #[test]
 fn consumers_never_see_what_a_member_of_the_set_does_not_have() {
     let keeper = Keeper::default();
@@ -487,6 +514,8 @@ fn consumers_never_see_what_a_member_of_the_set_does_not_have() {
     // It stays silent now, and so the message is neither answered nor shown.
     let late = send(&mut producer, b"waits");
     assert_eq!(late.code, ResponseCode::FLUSH_SLAVE_TIMEOUT.0, "{late:?}");
+    let back = send_back(&mut producer, "0");
+    back.refused(ResponseCode::FLUSH_SLAVE_TIMEOUT, "in-sync set");
     assert_eq!(bodies(&master), ["alone"]);
     let written = master.written();
     slave.copy_to(written);
@@ -496,6 +525,7 @@ fn consumers_never_see_what_a_member_of_the_set_does_not_have() {
     send(&mut producer, b"later");
     eventually("the silent one has left the set", || keeper.in_sync() == [1]);
     eventually("and is not waited for", || bodies(&master).len() == 3);
+    send_back(&mut producer, "0").ok();
     send(&mut producer, b"alone again").ok();
 }
 
@@ -590,6 +620,60 @@ fn synchronous_flush_counts_what_is_on_disk() {
         assert!(durable(&members[0]) >= members[0].written());
     }
     assert_eq!(bodies(&members[0]).len(), 5);
+}
+
+/// A pair that flushes synchronously; syncs of the second one's log can be made to fail.
+fn pair_with_a_faulty_disk(keeper: &Keeper) -> (Vec<Member>, faulty::Faulty) {
+    keeper.appoint(1);
+    let sync = |config: &mut BrokerConfig| config.flush_disk_type = FlushDiskType::SyncFlush;
+    let faults = faulty::Faulty::default();
+    faults.concern("/commitlog/");
+    let environment = Environment { file_system: Arc::new(faults.clone()), ..Default::default() };
+    let dir = Arc::new(tempfile::tempdir().expect("a directory"));
+    let members = vec![start_with(keeper, 1, sync), start_on(environment, dir, keeper, 2, sync)];
+    all_in_sync(keeper, &members);
+    becomes_master(&members[0]);
+    (members, faults)
+}
+
+#[test]
+fn a_slave_whose_disk_fails_leaves_the_set_and_can_still_be_stopped() {
+    let keeper = Keeper::default();
+    let (mut members, faults) = pair_with_a_faulty_disk(&keeper);
+    let mut producer = members[0].connect();
+    send(&mut producer, b"on both").ok();
+    faults.0.sync.store(true, Ordering::SeqCst);
+    let late = send(&mut producer, b"on one");
+    assert!([0, 12].contains(&late.code), "{late:?}");
+    eventually("it has left the set", || keeper.in_sync() == [1]);
+    send(&mut producer, b"on one").ok();
+    assert!(members[1].state().store.failure().is_some());
+    let begun = std::time::Instant::now();
+    members.remove(1).broker.stop();
+    assert!(begun.elapsed() < PATIENCE, "stopped after {:?}", begun.elapsed());
+}
+
+#[test]
+fn whoever_cannot_write_does_not_take_the_lease() {
+    let keeper = Keeper::default();
+    let (members, faults) = pair_with_a_faulty_disk(&keeper);
+    let mut producer = members[0].connect();
+    send(&mut producer, b"on both").ok();
+    // It fails while nobody may change the set.
+    members[0].line.cut(true);
+    faults.0.sync.store(true, Ordering::SeqCst);
+    send(&mut producer, b"on one");
+    eventually("it has failed", || members[1].state().store.failure().is_some());
+    keeper.appoint(2);
+    eventually("it is told", || members[1].role() == Role::TakingOver(Epoch(2)));
+    members[0].line.cut(false);
+    eventually("the other one steps down", || !members[0].is_master());
+    assert_eq!(keeper.record().holder, None);
+    keeper.appoint(1);
+    becomes_master(&members[0]);
+    let epochs = members[0].group().epochs.table();
+    let epochs: Vec<i32> = epochs.entries().iter().map(|entry| entry.epoch.0).collect();
+    assert_eq!(epochs, [1, 3], "nobody reigned in between");
 }
 
 #[test]

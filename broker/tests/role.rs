@@ -187,17 +187,28 @@ fn sends_wait_for_a_handover_that_is_called_off() {
 #[test]
 fn connections_of_held_sends_are_closed_when_the_handover_is_done() {
     let broker = start_with(|_| ());
-    let (mut peer, mut other) = (broker.connect(), broker.connect());
+    let mut peer = broker.connect();
     peer.produce("orders", 0, b"one");
     broker.state().hold_sends(true);
     send(&mut peer, b"two");
     eventually("it waits", || broker.state().held_sends.len() == 1);
+    let handed_over = Instant::now();
     broker.state().become_slave(FencedBy::Handover);
     assert!(peer.rest().is_empty(), "closed without an answer");
+    let held = handed_over.elapsed();
+    assert!(held >= Duration::from_secs(1), "closed after {held:?}, when nobody may be found yet");
+    // One that comes back too soon.
+    let (mut early, came) = (broker.connect(), Instant::now());
+    send(&mut early, b"three");
+    assert!(early.rest().is_empty(), "closed without an answer");
+    assert!(came.elapsed() >= Duration::from_secs(1), "closed after {:?}", came.elapsed());
     assert!(broker.state().held_sends.is_empty());
-    let header = send_header("orders", "0");
-    other.call(SEND, &header, b"x").refused(ResponseCode::SERVICE_NOT_AVAILABLE, "slave");
-    assert_eq!(broker.state().store.max_queue_offset("orders", 0), 1);
+    // As soon as the broker is master again nobody waits.
+    let mut back = broker.connect();
+    let opaque = send(&mut back, b"four");
+    eventually("it waits", || broker.state().held_sends.len() == 1);
+    broker.state().become_master(2).expect("it is master");
+    assert_eq!(back.answer_of(opaque).ok().field("queueOffset"), "1");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use rocketmq_protocol::message::record::{MessageRecord, NewMessage, sys_flag};
 use rocketmq_protocol::names;
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::Connection;
+use rocketmq_replication::FencedBy;
 use rocketmq_store::{DurableOutcome, StoreError};
 
 use super::send::{Copies, append_error};
@@ -308,7 +309,7 @@ fn commit(
 }
 
 /// Waits for the group commit and for slaves, as far as sends do. When that takes too long the message
-/// counts as stored, as in Java.
+/// counts as stored, as in Java; but not where it counts only when the whole in-sync set has it.
 pub(super) fn when_stored(
     state: &BrokerState,
     config: &BrokerConfig,
@@ -331,9 +332,21 @@ pub(super) fn when_stored(
     drop(sender);
     // Each wait ends once, in time or not.
     for end in ends {
-        if let WaitEnd::Flushed(DurableOutcome::Failed(reason)) = end {
-            let remark = format!("the message may not be on disk: {reason}");
-            return Response::error(ResponseCode::SERVICE_NOT_AVAILABLE, remark);
+        match end {
+            WaitEnd::Flushed(DurableOutcome::Durable) | WaitEnd::Copied => {}
+            WaitEnd::Flushed(DurableOutcome::Failed(reason)) => {
+                let remark = format!("the message may not be on disk: {reason}");
+                return Response::error(ResponseCode::SERVICE_NOT_AVAILABLE, remark);
+            }
+            WaitEnd::TimedOut if copies == Copies::InSyncSet => {
+                let remark = "not every replica of the in-sync set has the message";
+                return Response::error(ResponseCode::FLUSH_SLAVE_TIMEOUT, remark);
+            }
+            WaitEnd::TimedOut => {}
+            WaitEnd::SteppedDown(code) => {
+                let (_, remark) = role::refusal(FencedBy::Role);
+                return Response::error(code, remark);
+            }
         }
     }
     acknowledge(state)

@@ -1,8 +1,10 @@
 //! Sends that came while a master hands over: they wait for the end of it instead of failing.
 //!
-//! If the handover is called off they are taken in as if they had just come. A moment after it has
-//! succeeded, or at once when the broker becomes a slave otherwise, their connections are closed:
-//! producers then send again, to the new master. What waits is bounded in bytes and in time; beyond, the broker is busy.
+//! If the handover is called off they are taken in as if they had just come. When it has succeeded
+//! their connections are closed: producers then send again, to the new master. That is done a moment
+//! later, since the address of the group's master takes as long to lead to the new one: a producer that
+//! connected anew at once would be back here, and its few tries over. Those that come here all the same
+//! wait as well. What waits is bounded in bytes and in time; beyond, the broker is busy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,8 +20,12 @@ use rocketmq_remoting::{Connection, InFlight, Output};
 use crate::handler::send::SendBatch;
 use crate::state::BrokerState;
 
-/// Longest wait. Producers give up after `sendMsgTimeout`, 3 s.
+/// Longest wait for the end of a handover. Producers give up after `sendMsgTimeout`, 3 s.
 pub const HELD_TIME: Duration = Duration::from_secs(3);
+/// Wait after it, in which the address is to move. A third of what a producer has, as it tries thrice.
+const ADDRESS_MOVES: Duration = Duration::from_secs(1);
+/// For how long after a handover sends wait that come here; from then on they are refused.
+const AFTERMATH: Duration = Duration::from_secs(10);
 /// Bytes of sends that wait, of all connections together.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 
@@ -30,9 +36,26 @@ pub struct HeldSends {
     held: Mutex<Held>,
 }
 
+/// What sends wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Holding {
+    /// They do not.
+    #[default]
+    Nothing,
+    /// The end of the handover.
+    Handover,
+    /// That the address has moved.
+    Address {
+        /// When the handover ended.
+        since: Instant,
+        /// Whether the connections that were there were closed since.
+        is_closed: bool,
+    },
+}
+
 #[derive(Default)]
 struct Held {
-    is_holding: bool,
+    holding: Holding,
     sends: VecDeque<HeldSend>,
     bytes: usize,
 }
@@ -68,7 +91,7 @@ impl HeldSends {
         frame::encode(&mut copy, frame.serialize, frame.head(), remark, &frame.ext, frame.body);
         let frame = copy.freeze();
         let mut held = self.held.lock();
-        if !held.is_holding {
+        if held.holding == Holding::Nothing {
             return Hold::Released;
         }
         if held.bytes + frame.len() > HELD_BYTES_MAX {
@@ -80,11 +103,12 @@ impl HeldSends {
         Hold::Held
     }
 
-    fn set_holding(&self, holding: bool) -> VecDeque<HeldSend> {
+    /// Changes what is waited for. Returns those that waited if it is for nothing any more.
+    fn turn_to(&self, holding: Holding) -> VecDeque<HeldSend> {
         let mut held = self.held.lock();
-        held.is_holding = holding;
-        self.is_holding.store(holding, Ordering::Release);
-        if holding {
+        held.holding = holding;
+        self.is_holding.store(holding != Holding::Nothing, Ordering::Release);
+        if holding != Holding::Nothing {
             return VecDeque::new();
         }
         held.bytes = 0;
@@ -93,26 +117,57 @@ impl HeldSends {
 
     /// Holds no more, and closes the connections of those that wait.
     pub(super) fn close_all(&self) {
-        let sends = self.set_holding(false);
-        if !sends.is_empty() {
-            tracing::info!(sends = sends.len(), "connections of sends that were held are closed");
-        }
-        for send in sends {
+        for send in self.turn_to(Holding::Nothing) {
             send.in_flight.connection().close();
         }
     }
 
-    /// Answers those that have waited for too long by `now`.
+    /// The handover has succeeded, and this broker is a slave.
+    pub(super) fn handed_over(&self) {
+        self.turn_to(Holding::Address { since: Instant::now(), is_closed: false });
+    }
+
+    /// Does what is due by `now`: nobody waits for too long.
     pub(crate) fn end_expired(&self, state: &BrokerState, now: Instant) {
-        loop {
-            let mut held = self.held.lock();
-            let waiting = held.sends.len();
-            let is_over = |send: &mut HeldSend| now.duration_since(send.since) >= HELD_TIME;
-            let Some(send) = held.sends.pop_front_if(is_over) else { return };
-            held.bytes = held.bytes.saturating_sub(send.frame.len());
-            drop(held);
-            send.answer_busy(state, waiting);
+        let mut held = self.held.lock();
+        match held.holding {
+            Holding::Nothing => return,
+            Holding::Handover => {}
+            Holding::Address { since, .. } if now >= since + AFTERMATH => {
+                drop(held);
+                return self.close_all();
+            }
+            Holding::Address { since, is_closed: false } if now >= since + ADDRESS_MOVES => {
+                held.holding = Holding::Address { since, is_closed: true };
+                drop(held);
+                return state.close_clients();
+            }
+            Holding::Address { .. } => {}
         }
+        drop(held);
+        while let Some((send, waiting)) = self.take_expired(now) {
+            match waiting {
+                Some(waiting) => send.answer_busy(state, waiting),
+                None => send.in_flight.connection().close(),
+            }
+        }
+    }
+
+    /// The next that has waited for too long; with how many waited, if it is for a handover.
+    fn take_expired(&self, now: Instant) -> Option<(HeldSend, Option<usize>)> {
+        let mut held = self.held.lock();
+        let (ended, limit) = match held.holding {
+            Holding::Nothing => return None,
+            Holding::Handover => (None, HELD_TIME),
+            Holding::Address { since, .. } => (Some(since), ADDRESS_MOVES),
+        };
+        let waiting = ended.is_none().then_some(held.sends.len());
+        let send = held.sends.pop_front_if(|send| {
+            let from = ended.map_or(send.since, |ended| ended.max(send.since));
+            now >= from + limit
+        })?;
+        held.bytes = held.bytes.saturating_sub(send.frame.len());
+        Some((send, waiting))
     }
 
     /// How many wait.
@@ -156,7 +211,8 @@ impl BrokerState {
     /// Holds sends from now on, or takes in those that were held. For the time of a planned handover;
     /// none waits longer than [`HELD_TIME`].
     pub fn hold_sends(self: &Arc<Self>, hold: bool) {
-        let released = self.held_sends.set_holding(hold);
+        let holding = if hold { Holding::Handover } else { Holding::Nothing };
+        let released = self.held_sends.turn_to(holding);
         if released.is_empty() {
             return;
         }

@@ -85,8 +85,6 @@ impl Running {
     /// When the system has no thread to give; nothing of it runs then.
     pub(super) fn start_master(&mut self, state: &Arc<BrokerState>) -> io::Result<()> {
         self.end_master();
-        // What an earlier time as master left in memory may be about messages that are gone.
-        state.transactions.begin_anew();
         let delivery = Delivery::start(state)?;
         match CheckService::start(state) {
             Ok(checks) => {

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rocketmq_protocol::body::TopicConfig;
 use rocketmq_replication::FencedBy;
@@ -18,10 +17,6 @@ use crate::handler::pull;
 use crate::metadata::attributes::{BATCH_CQ, QUEUE_TYPE};
 use crate::metadata::perm;
 use crate::state::BrokerState;
-
-/// How long the address of a group's master takes to lead to the next one after a handover: the
-/// operator moves a label, and each node learns of it. Less than a producer waits for an answer (3 s).
-const ADDRESS_MOVES: Duration = Duration::from_millis(1_500);
 
 /// Why a broker did not become master. It is a slave then.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +44,8 @@ impl BrokerState {
         self.services.allow_metadata(false);
         self.store.take_messages();
         self.make_missing_topics();
+        // What an earlier time as master left in memory may be about messages that are gone.
+        self.transactions.begin_anew();
         self.role.set_fence(None);
         self.role.set_role(Role::Master { epoch });
         if let Err(error) = running.start_master(self) {
@@ -91,7 +88,7 @@ impl BrokerState {
         info!(?why, log_end, "this broker is a slave");
         pull::answer_all(self);
         match why {
-            FencedBy::Handover => self.close_clients_later(),
+            FencedBy::Handover => self.held_sends.handed_over(),
             _ => self.close_clients(),
         }
         self.registration.identity_changed();
@@ -101,7 +98,7 @@ impl BrokerState {
         self.role.set_role(Role::Slave);
         self.role.set_fence(None);
         self.store.take_copies_only();
-        // Those that wait for the end of a handover wait on: see `close_clients_later`.
+        // Those that wait for the end of a handover wait on, as it has succeeded.
         if why != FencedBy::Handover {
             self.held_sends.close_all();
         }
@@ -141,23 +138,9 @@ impl BrokerState {
         drop(running);
     }
 
-    /// As [`BrokerState::close_clients`], once the address of the group's master has had the time to
-    /// lead to the new one. Until then sends are held: a producer that connected anew at once would be
-    /// back here, and its few tries over.
-    fn close_clients_later(self: &Arc<Self>) {
-        let state = Arc::clone(self);
-        self.runtime.spawn(async move {
-            tokio::time::sleep(ADDRESS_MOVES).await;
-            if state.role.is_slave() {
-                state.held_sends.close_all();
-                state.close_clients();
-            }
-        });
-    }
-
     /// Closes the connections of producers and consumers, so that they look for the master anew: the
     /// address that they used may lead to another broker now.
-    fn close_clients(&self) {
+    pub(super) fn close_clients(&self) {
         for conn in self.clients.connections() {
             conn.close();
         }

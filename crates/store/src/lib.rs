@@ -31,6 +31,7 @@ pub mod mapping;
 pub mod offset;
 mod preallocation;
 mod probe;
+mod queries;
 mod queue_entries;
 mod queue_table;
 pub mod read;

@@ -71,8 +71,8 @@ impl Store {
 
 impl Parts {
     fn prove(&self, deadline: Instant) -> Result<(), ProbeError> {
-        if self.writability.is_final() {
-            self.writability.check()?;
+        if let Some(refusal) = self.writability.last_word() {
+            return Err(refusal.into());
         }
         let appender = self.log.try_lock_until(deadline);
         let appender = appender.ok_or(ProbeError::Stuck("another append has not ended"))?;

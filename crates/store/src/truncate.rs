@@ -155,8 +155,8 @@ impl Store {
     /// [`TruncateError`]; nothing was changed, unless it is one of [`TruncateError::Store`].
     pub fn truncate_to(&self, physical_offset: i64) -> Result<Cut, TruncateError> {
         let parts = &self.parts;
-        if parts.writability.is_final() {
-            parts.writability.check()?;
+        if let Some(refusal) = parts.writability.last_word() {
+            return Err(refusal.into());
         }
         // Queues, index and checkpoint stand still, then the log, then its flusher.
         let flushing = parts.flushing.lock();

@@ -69,6 +69,11 @@ impl Writability {
         self.reasons.lock().last_word.is_some()
     }
 
+    /// Why writing is refused for good, if it is.
+    pub(crate) fn last_word(&self) -> Option<Refusal> {
+        self.reasons.lock().last_word.clone()
+    }
+
     /// Sets or lifts the reason of a full disk. True if that changed whether there is one.
     pub(crate) fn set_disk(&self, refusal: Option<Refusal>) -> bool {
         let mut changed = false;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketmq_replication::{Attempt, GroupRecord, Input, Millis, Output, Role};
+use rocketmq_store::DurableOutcome;
 use rocketmq_store::config::FlushDiskType;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -239,6 +240,8 @@ impl Hands<'_> {
         let mut log_start = -1;
         group.tell(Input::Tick);
         loop {
+            // Whoever wakes this does not pay for it.
+            tokio::task::coop::consume_budget().await;
             tokio::select! {
                 biased;
                 _ = wanted.recv_many(&mut outputs, OUTPUTS_MAX) => {
@@ -347,7 +350,13 @@ impl Hands<'_> {
         let written = store.written().0;
         if self.is_sync && end < written {
             let group = Arc::clone(group);
-            store.on_durable(written, Box::new(move |_| group.log_moved()));
+            // After a failure nothing more gets to the disk, and it is told at once each time.
+            let moved = move |outcome| {
+                if outcome == DurableOutcome::Durable {
+                    group.log_moved();
+                }
+            };
+            store.on_durable(written, Box::new(moved));
         }
     }
 

@@ -1,7 +1,9 @@
 //! The epoch file: which epochs the log on this disk has, and where each began (`EpochFileCache`).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rocketmq_replication::{Epoch, EpochEntry, EpochTable};
 use tokio::sync::Notify;
@@ -12,13 +14,16 @@ use crate::metadata::persist::{MetadataError, load_without_backup, save_bytes};
 #[derive(Debug)]
 pub struct EpochFile {
     path: PathBuf,
-    table: Mutex<EpochTable>,
+    table: ArcSwap<EpochTable>,
+    /// Held while the file is written, for which readers do not wait.
+    writer: Mutex<()>,
     changed: Notify,
 }
 
 impl EpochFile {
     /// Reads the file of a log that ends at `log_end`. Entries behind that belong to a tail that the
-    /// log lost with the power, and are forgotten; the next change writes it.
+    /// log lost with the power, and are removed from the file as well: the log may grow beyond where
+    /// they began, with messages of another epoch.
     ///
     /// The `.bak` takes its place where a crash left no file: what was being written then was not relied
     /// on yet. It does not take the place of a damaged one, as with other metadata: it may lack the
@@ -26,26 +31,30 @@ impl EpochFile {
     /// logs have at the same place with other contents.
     ///
     /// # Errors
-    /// When it is damaged, or cannot be read.
+    /// When it is damaged, or cannot be read or written.
     pub fn open(path: PathBuf, log_end: i64) -> Result<EpochFile, MetadataError> {
         let parse = |bytes: &[u8]| {
             let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
             EpochTable::from_text(text).map_err(|error| error.to_string())
         };
-        let mut table = load_without_backup(&path, parse)?.unwrap_or_default();
+        let table = load_without_backup(&path, parse)?.unwrap_or_default();
+        let mut of_log = table.clone();
         // One that begins where the log ends holds nothing yet, and is true all the same.
-        table.truncate_suffix(log_end.saturating_add(1));
-        Ok(EpochFile { path, table: Mutex::new(table), changed: Notify::new() })
+        of_log.truncate_suffix(log_end.saturating_add(1));
+        let table = ArcSwap::from_pointee(table);
+        let file = EpochFile { path, table, writer: Mutex::new(()), changed: Notify::new() };
+        file.replace(of_log)?;
+        Ok(file)
     }
 
     /// What is in it.
     pub fn table(&self) -> EpochTable {
-        self.table.lock().clone()
+        EpochTable::clone(&self.table.load())
     }
 
     /// The epoch that the byte at `offset` belongs to, and where the next one begins, if any.
     pub fn at(&self, offset: i64) -> Option<(EpochEntry, Option<i64>)> {
-        let table = self.table.lock();
+        let table = self.table.load();
         let entries = table.entries();
         let index = entries.iter().rposition(|entry| entry.start <= offset)?;
         Some((entries[index], entries.get(index + 1).map(|next| next.start)))
@@ -56,13 +65,13 @@ impl EpochFile {
     /// # Errors
     /// When it cannot be written: it holds what it held then.
     pub fn replace(&self, next: EpochTable) -> Result<(), MetadataError> {
-        let mut table = self.table.lock();
-        if next != *table {
+        let writer = self.writer.lock();
+        if next != **self.table.load() {
             // An empty table, too: an entry that is not true any more must not come back.
             save_bytes(&self.path, next.to_text().as_bytes())?;
-            *table = next;
+            self.table.store(Arc::new(next));
         }
-        drop(table);
+        drop(writer);
         self.changed.notify_waiters();
         Ok(())
     }
@@ -71,7 +80,7 @@ impl EpochFile {
     pub async fn has(&self, epoch: Epoch) {
         loop {
             let changed = self.changed.notified();
-            if self.table.lock().last().is_some_and(|last| last.epoch >= epoch) {
+            if self.table.load().last().is_some_and(|last| last.epoch >= epoch) {
                 return;
             }
             changed.await;

@@ -1,11 +1,12 @@
 //! The slave's side of the stream: follows the log of whichever master it is told to.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rocketmq_replication::{EpochEntry, Input, LinkId};
+use rocketmq_store::DurableOutcome;
 use rocketmq_store::config::FlushDiskType;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -101,7 +102,7 @@ async fn follow_at(
         commands,
         lost: Lost { group, link, was_told: false, closed_by_master: false },
         epoch: target.epoch,
-        durable_moved: Arc::new(Notify::new()),
+        flushes: Arc::default(),
         reported: -1,
         owes_answer: false,
         last_read: Instant::now(),
@@ -134,6 +135,28 @@ impl Drop for Lost<'_> {
     }
 }
 
+/// What became of the flushes that a link asked for.
+#[derive(Default)]
+struct Flushes {
+    /// More of the log is on disk, or will never be.
+    moved: Notify,
+    failure: OnceLock<String>,
+}
+
+impl Flushes {
+    fn ended(&self, outcome: DurableOutcome) {
+        if let DurableOutcome::Failed(error) = outcome {
+            self.failure.get_or_init(|| error);
+        }
+        self.moved.notify_one();
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let failed = |error| io::Error::other(format!("the log cannot be flushed: {error}"));
+        self.failure.get().map_or(Ok(()), |error| Err(failed(error)))
+    }
+}
+
 /// A connection to a master.
 struct Follower<'a> {
     state: &'a Arc<BrokerState>,
@@ -149,8 +172,7 @@ struct Follower<'a> {
     lost: Lost<'a>,
     /// The master's.
     epoch: rocketmq_replication::Epoch,
-    /// More of the log is on disk.
-    durable_moved: Arc<Notify>,
+    flushes: Arc<Flushes>,
     /// What the master was told last.
     reported: i64,
     /// Whether the master waits for an answer, though the log did not grow: it knows by it that the
@@ -178,6 +200,8 @@ impl Follower<'_> {
         let mut intake = Intake { next: written, waiting: Vec::new(), entry: None };
         self.report(written).await?;
         loop {
+            // Whoever wakes this does not pay for it.
+            tokio::task::coop::consume_budget().await;
             self.copy(link, &mut intake).await?;
             self.report_growth().await?;
             self.input.reserve(READ_BYTES);
@@ -187,7 +211,7 @@ impl Follower<'_> {
                 command = self.commands.recv() => {
                     self.obey(command).await?;
                 }
-                () = self.durable_moved.notified() => {}
+                () = self.flushes.moved.notified() => self.flushes.check()?,
                 () = tokio::time::sleep_until(report_at) => {
                     self.report(self.end_that_counts()).await?;
                 }
@@ -290,8 +314,8 @@ impl Follower<'_> {
         if self.state.store.durable().0 >= end {
             return;
         }
-        let moved = Arc::clone(&self.durable_moved);
-        self.state.store.on_durable(end, Box::new(move |_| moved.notify_one()));
+        let flushes = Arc::clone(&self.flushes);
+        self.state.store.on_durable(end, Box::new(move |outcome| flushes.ended(outcome)));
     }
 
     async fn wait_for_disk(&self, end: i64) -> Result<(), LinkError> {
@@ -299,11 +323,8 @@ impl Follower<'_> {
             return Ok(());
         }
         self.flush_up_to(end);
-        self.durable_moved.notified().await;
-        match self.state.store.durable().0 >= end {
-            true => Ok(()),
-            false => Err(io::Error::other("the log cannot be flushed").into()),
-        }
+        self.flushes.moved.notified().await;
+        Ok(self.flushes.check()?)
     }
 
     /// Takes whole frames out of the input and puts whole records into the log.

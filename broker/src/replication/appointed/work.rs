@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rocketmq_replication::{Epoch, EpochTable, FencedBy, Input, LinkId};
-use rocketmq_store::TruncateError;
 use rocketmq_store::config::FlushDiskType;
+use rocketmq_store::{DurableOutcome, TruncateError};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -128,8 +128,7 @@ impl Worker {
             self.group.unfollow();
             return;
         }
-        self.wait_for_disk();
-        if self.write(epochs) {
+        if self.is_on_disk() && self.write(epochs) {
             self.group.end_cut(store.written().0);
         }
     }
@@ -161,24 +160,33 @@ impl Worker {
 
     fn seal(&self) {
         self.group.begin_cut();
-        self.wait_for_disk();
-        self.group.end_cut(self.state.store.written().0);
+        if self.is_on_disk() {
+            self.group.end_cut(self.state.store.written().0);
+        }
     }
 
-    /// Returns when the whole log is on disk, where that is what counts.
-    fn wait_for_disk(&self) {
+    /// Returns when the whole log is on disk, where that is what counts. False if the store has failed:
+    /// then the replica waits in vain, so it neither copies nor takes the lease.
+    fn is_on_disk(&self) -> bool {
         let store = &self.state.store;
         let end = store.written().0;
-        if store.config().flush_disk_type != FlushDiskType::Sync || store.durable().0 >= end {
-            return;
-        }
-        let (sender, flushed) = mpsc::channel();
-        // It is called in any case, also when the flush fails: then nothing is appended any more.
-        let told = move |_| {
-            let _ = sender.send(());
+        let flushed = match store.config().flush_disk_type {
+            FlushDiskType::Sync => {
+                let (sender, flushed) = mpsc::channel();
+                // It is called in any case.
+                store.on_durable(end, Box::new(move |outcome| drop(sender.send(outcome))));
+                flushed.recv().map_err(|error| error.to_string())
+            }
+            FlushDiskType::Async => Ok(DurableOutcome::Durable),
         };
-        store.on_durable(end, Box::new(told));
-        let _ = flushed.recv();
+        let failure = match (flushed, store.failure()) {
+            (Ok(DurableOutcome::Durable), None) => return true,
+            (_, Some(refusal)) => refusal.to_string(),
+            (Ok(DurableOutcome::Failed(error)) | Err(error), None) => error,
+        };
+        error!(end, error = failure, "this broker stays out of its group until it is restarted");
+        self.group.unfollow();
+        false
     }
 
     /// Writes the epoch file, again and again if it has to be; false if the broker stops first.
