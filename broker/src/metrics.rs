@@ -25,7 +25,7 @@ pub use histogram::Histogram;
 use history::History;
 pub use history::{Figures, RATE_INTERVAL_MS, Window};
 pub use queues::QueuePuts;
-use queues::QueueTable;
+use queues::{QueueTable, latency, moved};
 pub use stats::{Stats, UserTotals};
 use stats::{broker_counter, group_counter, topic_counter};
 pub use store_times::StoreTimes;
@@ -85,7 +85,7 @@ struct TopicEntry {
     kinds: [Arc<TopicIn>; KINDS],
     /// Sends, of which one may have stored many messages.
     puts: AtomicU64,
-    queues: QueueTable,
+    latencies: QueueTable<{ latency::COUNT }>,
     history: History<{ topic_counter::COUNT }>,
 }
 
@@ -94,7 +94,7 @@ impl TopicEntry {
         Self {
             kinds: std::array::from_fn(|_| Arc::new(TopicIn::new())),
             puts: AtomicU64::new(0),
-            queues: QueueTable::default(),
+            latencies: QueueTable::default(),
             history: History::default(),
         }
     }
@@ -167,8 +167,10 @@ pub struct BrokerMetrics {
     incoming: RwLock<HashMap<String, Arc<TopicEntry>>>,
     outgoing: RwLock<HashMap<String, HashMap<String, Arc<GroupOut>>>>,
     sent_back: RwLock<HashMap<String, HashMap<String, SentBack>>>,
-    /// What was delivered out of the queues of delayed messages.
-    delayed_out: QueueTable,
+    /// What was put into the queues of delayed messages.
+    delayed_in: QueueTable<{ moved::COUNT }>,
+    /// What was delivered out of them.
+    delayed_out: QueueTable<{ moved::COUNT }>,
     broker_history: History<{ broker_counter::COUNT }>,
     /// When the next sample of each window is due.
     next_samples_ms: Mutex<[u64; 3]>,
@@ -241,9 +243,9 @@ impl BrokerMetrics {
         let entry = self.topic_in(topic);
         for puts in queues {
             if topic == names::SCHEDULE_TOPIC {
-                entry.queues.add(puts);
+                self.delayed_in.add(puts.queue_id, puts.moved());
             }
-            entry.queues.answered(puts.queue_id, puts.puts, latency_ms);
+            entry.latencies.add(puts.queue_id, puts.answered(latency_ms));
         }
     }
 
@@ -251,8 +253,8 @@ impl BrokerMetrics {
     pub fn copy_stored(&self, topic: &str, kind: MessageType, queue_id: i32, bytes: usize) {
         self.stored(topic, kind, 1, bytes);
         if topic == names::SCHEDULE_TOPIC {
-            let entry = self.topic_in(topic);
-            entry.queues.add(&QueuePuts { queue_id, puts: 1, messages: 1, bytes });
+            let put = QueuePuts { queue_id, puts: 1, messages: 1, bytes };
+            self.delayed_in.add(queue_id, put.moved());
         }
     }
 
@@ -261,7 +263,8 @@ impl BrokerMetrics {
         if messages == 0 {
             return;
         }
-        self.delayed_out.add(&QueuePuts { queue_id, puts: messages, messages, bytes });
+        let out = QueuePuts { queue_id, puts: messages, messages, bytes };
+        self.delayed_out.add(queue_id, out.moved());
         let counters = self.group_out(DELIVERY_GROUP, names::SCHEDULE_TOPIC);
         counters.messages.fetch_add(messages as u64, Relaxed);
         counters.bytes.fetch_add(bytes as u64, Relaxed);

@@ -2,25 +2,24 @@
 //! of the queues of delayed messages (`incQueuePutNums`, `incTopicPutLatency`, `incQueueGetNums` of
 //! RocketMQ's `BrokerStatsManager`).
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use foldhash::HashMap;
 use parking_lot::RwLock;
 
-use super::history::{Figures, History, Window};
+use super::history::{History, Window};
 use super::stats::Stats;
 
-/// What a history of a queue holds, in this order.
-mod counter {
+/// What is counted of messages that move into a queue, or out of it, in this order.
+pub(super) mod moved {
     pub const TIMES: usize = 0;
     pub const MESSAGES: usize = 1;
     pub const BYTES: usize = 2;
     pub const COUNT: usize = 3;
 }
 
-/// What a history of a queue's answers holds, in this order.
-mod latency {
+/// What is counted of answers to sends, in this order.
+pub(super) mod latency {
     pub const ANSWERS: usize = 0;
     pub const MS: usize = 1;
     pub const COUNT: usize = 2;
@@ -39,79 +38,74 @@ pub struct QueuePuts {
     pub bytes: usize,
 }
 
-/// The figures that are kept by queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueFigure {
-    Messages,
-    Bytes,
-    LatencyMs,
-}
-
-/// The counters of one queue.
-#[derive(Debug, Default)]
-struct QueueCounters {
-    times: AtomicU64,
-    messages: AtomicU64,
-    bytes: AtomicU64,
-    answers: AtomicU64,
-    latency_ms: AtomicU64,
-    history: History<{ counter::COUNT }>,
-    latencies: History<{ latency::COUNT }>,
-}
-
-/// The counters of the queues of a topic.
-#[derive(Debug, Default)]
-pub(super) struct QueueTable(RwLock<HashMap<i32, Arc<QueueCounters>>>);
-
-impl QueueTable {
-    /// Counts what was put into a queue, or taken out of it.
-    pub(super) fn add(&self, moved: &QueuePuts) {
-        let counters = self.counters(moved.queue_id);
-        counters.times.fetch_add(moved.puts as u64, Relaxed);
-        counters.messages.fetch_add(moved.messages as u64, Relaxed);
-        counters.bytes.fetch_add(moved.bytes as u64, Relaxed);
+impl QueuePuts {
+    /// As [`moved`].
+    pub(super) fn moved(&self) -> [u64; moved::COUNT] {
+        let mut by = [0; moved::COUNT];
+        by[moved::TIMES] = self.puts as u64;
+        by[moved::MESSAGES] = self.messages as u64;
+        by[moved::BYTES] = self.bytes as u64;
+        by
     }
 
-    /// Counts sends that were answered in about the same time.
-    pub(super) fn answered(&self, queue_id: i32, puts: usize, latency_ms: u64) {
-        let counters = self.counters(queue_id);
-        counters.answers.fetch_add(puts as u64, Relaxed);
-        counters.latency_ms.fetch_add(latency_ms.saturating_mul(puts as u64), Relaxed);
+    /// As [`latency`], for sends that were answered in about the same time.
+    pub(super) fn answered(&self, latency_ms: u64) -> [u64; latency::COUNT] {
+        let mut by = [0; latency::COUNT];
+        by[latency::ANSWERS] = self.puts as u64;
+        by[latency::MS] = latency_ms.saturating_mul(self.puts as u64);
+        by
+    }
+}
+
+/// Counters by queue, `N` for each.
+#[derive(Debug)]
+pub(super) struct QueueTable<const N: usize>(RwLock<HashMap<i32, QueueCounters<N>>>);
+
+#[derive(Debug)]
+struct QueueCounters<const N: usize> {
+    sums: [AtomicU64; N],
+    history: History<N>,
+}
+
+impl<const N: usize> QueueCounters<N> {
+    fn add(&self, by: [u64; N]) {
+        for (sum, by) in self.sums.iter().zip(by) {
+            sum.fetch_add(by, Relaxed);
+        }
+    }
+}
+
+impl<const N: usize> Default for QueueTable<N> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<const N: usize> QueueTable<N> {
+    /// Counts.
+    pub(super) fn add(&self, queue_id: i32, by: [u64; N]) {
+        if let Some(counters) = self.0.read().get(&queue_id) {
+            return counters.add(by);
+        }
+        let made = || QueueCounters {
+            sums: std::array::from_fn(|_| AtomicU64::new(0)),
+            history: History::default(),
+        };
+        self.0.write().entry(queue_id).or_insert_with(made).add(by);
     }
 
     /// Takes a sample of every queue.
     pub(super) fn sample(&self, window: Window, monotonic_ms: u64) {
         for counters in self.0.read().values() {
-            let mut sums = [0; counter::COUNT];
-            sums[counter::TIMES] = counters.times.load(Relaxed);
-            sums[counter::MESSAGES] = counters.messages.load(Relaxed);
-            sums[counter::BYTES] = counters.bytes.load(Relaxed);
+            let sums = counters.sums.each_ref().map(|sum| sum.load(Relaxed));
             counters.history.sample(window, monotonic_ms, sums);
-            let mut sums = [0; latency::COUNT];
-            sums[latency::ANSWERS] = counters.answers.load(Relaxed);
-            sums[latency::MS] = counters.latency_ms.load(Relaxed);
-            counters.latencies.sample(window, monotonic_ms, sums);
         }
     }
 
     /// Figures of a queue, if anything was counted for it.
-    pub(super) fn figures(&self, queue_id: i32, figure: QueueFigure) -> Option<Stats> {
+    pub(super) fn figures(&self, queue_id: i32, counter: usize) -> Option<Stats> {
         let queues = self.0.read();
         let counters = queues.get(&queue_id)?;
-        let of = |window| -> Figures {
-            match figure {
-                QueueFigure::Messages => counters.history.figures(window, counter::MESSAGES),
-                QueueFigure::Bytes => counters.history.figures(window, counter::BYTES),
-                QueueFigure::LatencyMs => counters.latencies.figures(window, latency::MS),
-            }
-        };
-        Some(Window::ALL.map(of))
-    }
-
-    fn counters(&self, queue_id: i32) -> Arc<QueueCounters> {
-        if let Some(counters) = self.0.read().get(&queue_id) {
-            return counters.clone();
-        }
-        self.0.write().entry(queue_id).or_default().clone()
+        Some(Window::ALL.map(|window| counters.history.figures(window, counter)))
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::history::{Figures, Window};
-use super::queues::{QueueFigure, QueueTable};
+use super::queues::{QueueTable, latency, moved};
 use super::{BrokerMetrics, DELIVERY_GROUP, GroupOut, SentBack, TopicEntry};
 use rocketmq_protocol::names;
 
@@ -64,8 +64,9 @@ impl BrokerMetrics {
             self.broker_history.sample(window, monotonic_ms, broker);
             for entry in self.incoming.read().values() {
                 entry.history.sample(window, monotonic_ms, entry.sums());
-                entry.queues.sample(window, monotonic_ms);
+                entry.latencies.sample(window, monotonic_ms);
             }
+            self.delayed_in.sample(window, monotonic_ms);
             self.delayed_out.sample(window, monotonic_ms);
             for counters in self.outgoing.read().values().flat_map(HashMap::values) {
                 counters.history.sample(window, monotonic_ms, counters.sums());
@@ -113,29 +114,27 @@ impl BrokerMetrics {
             (key == cluster)
                 .then(|| windows(&|window| self.broker_history.figures(window, counter)))
         };
-        let of_queue = |topic: &str, queue_id: &str, figure| {
-            let incoming = self.incoming.read();
-            let queues: &QueueTable = &incoming.get(topic)?.queues;
-            queues.figures(queue_id.parse().ok()?, figure)
-        };
         // RocketMQ counts what is put into a queue, and taken out, for delayed messages alone.
-        let of_delays = |figure| {
-            let (topic, queue_id) = key.split_once('@')?;
-            if topic == names::SCHEDULE_TOPIC { of_queue(topic, queue_id, figure) } else { None }
+        let of_delays = |table: &QueueTable<{ moved::COUNT }>, queue_id: &str, counter| {
+            table.figures(queue_id.parse().ok()?, counter)
         };
-        let of_delivery = |figure| {
-            let queue_id = key.strip_prefix(names::SCHEDULE_TOPIC)?.strip_prefix('@')?;
-            let queue_id = queue_id.strip_suffix(DELIVERY_GROUP)?.strip_suffix('@')?;
-            self.delayed_out.figures(queue_id.parse().ok()?, figure)
+        let delayed =
+            key.strip_prefix(names::SCHEDULE_TOPIC).and_then(|rest| rest.strip_prefix('@'));
+        let delays_put = |counter| of_delays(&self.delayed_in, delayed?, counter);
+        let delays_delivered = |counter| {
+            let queue_id = delayed?.strip_suffix(DELIVERY_GROUP)?.strip_suffix('@')?;
+            of_delays(&self.delayed_out, queue_id, counter)
         };
         match name {
-            "QUEUE_PUT_NUMS" => of_delays(QueueFigure::Messages),
-            "QUEUE_PUT_SIZE" => of_delays(QueueFigure::Bytes),
-            "QUEUE_GET_NUMS" => of_delivery(QueueFigure::Messages),
-            "QUEUE_GET_SIZE" => of_delivery(QueueFigure::Bytes),
+            "QUEUE_PUT_NUMS" => delays_put(moved::MESSAGES),
+            "QUEUE_PUT_SIZE" => delays_put(moved::BYTES),
+            "QUEUE_GET_NUMS" => delays_delivered(moved::MESSAGES),
+            "QUEUE_GET_SIZE" => delays_delivered(moved::BYTES),
             "TOPIC_PUT_LATENCY" => {
                 let (queue_id, topic) = key.split_once('@')?;
-                of_queue(topic, queue_id, QueueFigure::LatencyMs)
+                let incoming = self.incoming.read();
+                let latencies: &QueueTable<_> = &incoming.get(topic)?.latencies;
+                latencies.figures(queue_id.parse().ok()?, latency::MS)
             }
             "TOPIC_PUT_NUMS" => of_topic(topic_counter::MESSAGES),
             "TOPIC_PUT_SIZE" => of_topic(topic_counter::BYTES),

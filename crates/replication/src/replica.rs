@@ -65,6 +65,21 @@ pub struct Replica {
     told: Option<FencedBy>,
 }
 
+/// The first of the times that are still to come: what was due and waits for something else needs no
+/// tick.
+struct Next {
+    now: Millis,
+    at: Option<Millis>,
+}
+
+impl Next {
+    fn add(&mut self, at: Millis) {
+        if at > self.now && self.at.is_none_or(|first| at < first) {
+            self.at = Some(at);
+        }
+    }
+}
+
 #[derive(Debug)]
 enum State {
     /// Knows nobody to follow.
@@ -181,12 +196,13 @@ impl Replica {
         if !self.is_started {
             return Some(Millis(0));
         }
-        let mut at = vec![self.read_at, self.promise.until()];
+        let mut next = Next { now: self.now, at: None };
+        next.add(self.read_at);
+        next.add(self.promise.until());
         if let State::Reigning(reign) = &self.state {
-            self.reign_deadlines(reign, &mut at);
+            self.reign_deadlines(reign, &mut next);
         }
-        // What was due and waits for something else needs no tick.
-        at.into_iter().filter(|at| *at > self.now).min()
+        next.at
     }
 
     /// What it is.

@@ -295,10 +295,11 @@ impl Parts {
             file.file().sync_data().map_err(StoreError::io("sync", file.path()))?;
         }
         for queue in self.table.snapshot() {
-            if queue.max_physical() <= end {
+            if queue.max_physical() > end {
+                queue.cut_behind_log(end)?;
+            } else if queue.max_offset() > 0 {
                 continue;
             }
-            queue.cut_behind_log(end)?;
             if queue.max_offset() == 0 {
                 // A topic of which nothing is left must not look as if it were there.
                 queue.set_removed();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::attempts::Possible;
 use super::leave::Leave;
 use super::slaves::Slaves;
-use super::{Replica, State};
+use super::{Next, Replica, State};
 use crate::{
     Attempt, Epoch, FencedBy, GroupRecord, Holder, LinkId, Millis, Output, ReplicaId, Settings,
 };
@@ -259,26 +259,39 @@ impl Replica {
         if let Some(record) = self.wish_to_leave(reign, known) {
             return Some(record);
         }
-        let mut wish = known.clone();
-        if reign.is_serving {
-            wish.reign = reign.epoch;
-            let members = reign.slaves.members(&known.in_sync, self.settings.id);
-            if members != known.in_sync {
-                wish.in_sync = members;
-                wish.in_sync_epoch = known.in_sync_epoch.saturating_add(1);
-            }
+        // Asked at each input, and mostly for nothing: the record is copied only if there is something.
+        let members = || reign.slaves.members(&known.in_sync, self.settings.id);
+        let members = reign.is_serving.then(members).filter(|members| *members != known.in_sync);
+        let is_new = reign.is_serving && known.reign != reign.epoch;
+        let is_aborted = reign.aborted.is_some() && known.handover.is_some();
+        if members.is_none() && !is_new && !is_aborted {
+            return None;
         }
-        if reign.aborted.is_some() {
+        let mut wish = known.clone();
+        if is_new {
+            wish.reign = reign.epoch;
+        }
+        if let Some(members) = members {
+            wish.in_sync = members;
+            wish.in_sync_epoch = known.in_sync_epoch.saturating_add(1);
+        }
+        if is_aborted {
             wish.handover = None;
         }
-        (wish != *known).then_some(wish)
+        Some(wish)
     }
 
-    pub(super) fn reign_deadlines(&self, reign: &Reign, at: &mut Vec<Millis>) {
-        at.extend([reign.renew_at, reign.ping_at, self.write_after]);
-        at.push(reign.lease_until(&self.settings));
-        at.extend(reign.leave.as_ref().map(|leave| leave.until));
-        at.extend(reign.probe.map(|(_, until)| until));
-        reign.slaves.deadlines(&self.settings, at);
+    pub(super) fn reign_deadlines(&self, reign: &Reign, next: &mut Next) {
+        for at in [reign.renew_at, reign.ping_at, self.write_after] {
+            next.add(at);
+        }
+        next.add(reign.lease_until(&self.settings));
+        if let Some(leave) = &reign.leave {
+            next.add(leave.until);
+        }
+        if let Some((_, until)) = reign.probe {
+            next.add(until);
+        }
+        reign.slaves.deadlines(&self.settings, next);
     }
 }

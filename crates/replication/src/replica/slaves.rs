@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Replica, State};
+use super::{Next, Replica, State};
 use crate::{LinkId, Millis, Output, Refusal, ReplicaId, Settings};
 
 /// How many pings back an answer still counts.
@@ -95,15 +95,14 @@ impl Slaves {
         self.of.iter().filter(|(_, slave)| slave.is_joining).map(|(id, _)| *id)
     }
 
-    pub(super) fn deadlines(&self, settings: &Settings, at: &mut Vec<Millis>) {
+    pub(super) fn deadlines(&self, settings: &Settings, next: &mut Next) {
         for slave in self.of.values() {
-            match slave.link {
-                Some(_) => at.extend([
-                    slave.level_at.after(settings.catch_up_ms),
-                    slave.level_at.after(settings.retry_ms),
-                    slave.promised,
-                ]),
-                None => at.push(slave.left_at.after(settings.retry_ms)),
+            if slave.link.is_some() {
+                next.add(slave.level_at.after(settings.catch_up_ms));
+                next.add(slave.level_at.after(settings.retry_ms));
+                next.add(slave.promised);
+            } else {
+                next.add(slave.left_at.after(settings.retry_ms));
             }
         }
     }
