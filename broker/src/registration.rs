@@ -71,11 +71,6 @@ impl Registration {
         }
     }
 
-    /// Registers anew everywhere. The topic table does it itself when topics change.
-    pub fn topics_changed(&self) {
-        self.changes.changed();
-    }
-
     /// Registers at once everywhere under what the broker is known as now.
     pub fn identity_changed(&self) {
         self.changes.changed();

@@ -595,10 +595,16 @@ fn a_broker_that_never_knew_the_group_brings_nothing_into_it() {
     let log_end = stranger.state().store.written().0;
     let stranger = start_in(stranger.stop(), &keeper, 3, |_| ());
     send(&mut members[0].connect(), b"more").ok();
-    eventually("it has tried", || {
-        !matches!(stranger.role(), Role::Slave(_))
-            && !stranger.state().replication.master().ha.is_empty()
-    });
+    // When it has heard the master a second time it has been turned away once.
+    let heard = || {
+        let status = stranger.connect().call(RequestCode::GET_BROKER_HA_STATUS, &[], b"").ok();
+        let status: serde_json::Value = status.json();
+        status["haClientRuntimeInfo"]["lastReadTimestamp"].as_i64().expect("a time")
+    };
+    eventually("it has heard the master", || heard() > 0);
+    let first = heard();
+    eventually("it has heard the master again", || heard() > first);
+    assert!(!matches!(stranger.role(), Role::Slave(_)), "{:?}", stranger.role());
     assert_eq!(stranger.written(), log_end, "it keeps what it has");
     assert_eq!(keeper.in_sync(), [1, 2]);
     assert_eq!(bodies(&members[0]), ["ours", "more"]);

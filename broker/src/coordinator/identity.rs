@@ -137,8 +137,10 @@ mod tests {
 
     #[test]
     fn two_slow_calls_leave_time_for_a_third() {
-        let timing = Timing::of(&BrokerConfig::default());
-        assert!(timing.call() * 2 < timing.renew_deadline);
-        assert!(timing.renew_deadline < timing.lease);
+        for deadline_ms in [1, 2, 3, 10, 1_000, 10_000, 3_600_000] {
+            let renew_deadline = Duration::from_millis(deadline_ms);
+            let timing = Timing { renew_deadline, ..Timing::of(&BrokerConfig::default()) };
+            assert!(timing.call() * 2 < timing.renew_deadline, "{timing:?}");
+        }
     }
 }

@@ -13,7 +13,7 @@ mod supervisor;
 pub use epoch::{Epoch, EpochEntry, EpochFileError, EpochTable};
 pub use event::{Attempt, FencedBy, Input, LinkId, Millis, Output, Refusal, Role, Settings};
 pub use record::{GroupRecord, Holder, MasterAddresses, RecordError, Versioned};
-pub use replica::Replica;
+pub use replica::{HANDOVER_MS, Replica};
 pub use supervisor::{Decision, Policy, Reason, Report, Seen, Supervisor, elect};
 
 use std::fmt;

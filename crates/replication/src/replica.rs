@@ -27,6 +27,7 @@ use crate::{
 };
 use attempts::Attempts;
 use following::{Following, Promise};
+pub use leave::HANDOVER_MS;
 use reign::Reign;
 use take_over::TakeOver;
 

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -27,9 +27,6 @@ pub(crate) struct Confirmation {
     /// What was said, which may lie behind the end of a log that is being copied.
     said: Published<Confirmed>,
     held: Mutex<Held>,
-    /// How many arrivals and queues wait in `held`, so that a confirmation sees without the lock that
-    /// none does.
-    waiting: AtomicUsize,
 }
 
 /// Arrivals of records that are not confirmed.
@@ -50,10 +47,6 @@ struct Merged {
 }
 
 impl Held {
-    fn len(&self) -> usize {
-        self.each.len() + self.merged.len()
-    }
-
     fn put(&mut self, arrival: Arrival) {
         self.each.insert(arrival.end_physical_offset, arrival);
         if self.each.len() <= HELD_MAX {
@@ -109,7 +102,6 @@ impl Confirmation {
             is_required: AtomicBool::new(false),
             said: Published::new(Confirmed(0)),
             held: Mutex::default(),
-            waiting: AtomicUsize::new(0),
         }
     }
 
@@ -135,7 +127,6 @@ impl Confirmation {
                 held.put(arrival.clone());
             }
         }
-        self.waiting.store(held.len(), Ordering::Release);
         now
     }
 
@@ -146,19 +137,12 @@ impl Confirmation {
             return Vec::new();
         }
         self.said.publish(Confirmed(end));
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            return Vec::new();
-        }
-        let taken = held.take(end, max_of);
-        self.waiting.store(held.len(), Ordering::Release);
-        taken
+        held.take(end, max_of)
     }
 
     /// The log was cut: what lay behind `end` is not waited for any more.
     pub(crate) fn log_was_cut(&self, end: i64) {
-        let mut held = self.held.lock();
-        held.forget_behind(end);
-        self.waiting.store(held.len(), Ordering::Release);
+        self.held.lock().forget_behind(end);
     }
 }
 
@@ -292,6 +276,7 @@ mod tests {
         told.sort_unstable();
         assert_eq!(told, [(0, 50, None), (1, 51, None)]);
         assert_eq!(confirmation.confirm(last, |_, _| 1).len(), 2 + 9);
-        assert_eq!(confirmation.waiting.load(Ordering::Acquire), 0);
+        let held = confirmation.held.lock();
+        assert!(held.each.is_empty() && held.merged.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rocketmq_replication::{Attempt, GroupRecord, Input, Millis, Output, Role};
+use rocketmq_replication::{Attempt, GroupRecord, HANDOVER_MS, Input, Millis, Output, Role};
 use rocketmq_store::DurableOutcome;
 use rocketmq_store::config::FlushDiskType;
 use tokio::runtime::Builder;
@@ -20,6 +20,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use super::end_that_counts;
 use super::group::{Group, LinkCommand, Target, now};
 use super::work::{self, Work};
 use crate::coordinator::{Coordinator, LeaseRecord, Replaced, Timing};
@@ -122,8 +123,8 @@ impl Driver {
         }
         info!("this broker stops, it hands its group over");
         self.group.tell(Input::Release);
-        // The replica waits 5 s for the one that it hands over to; then it is a call or two.
-        let deadline = now().0 + 5_000 + 2 * self.timing.call().as_millis() as u64;
+        // Then it is a call or two.
+        let deadline = now().0 + HANDOVER_MS + 2 * self.timing.call().as_millis() as u64;
         while is_master() {
             if now().0 > deadline {
                 return warn!("the lease could not be given back, it runs out by itself");
@@ -259,7 +260,7 @@ impl Hands<'_> {
                     }
                 }
                 () = tokio::time::sleep(until(group.next_deadline())) => {
-                    if self.end_that_counts() != self.told_end.get() {
+                    if end_that_counts(&self.state.store) != self.told_end.get() {
                         group.log_moved();
                     }
                     if group.next_deadline().is_some_and(|deadline| now() >= deadline) {
@@ -343,7 +344,7 @@ impl Hands<'_> {
         if *cut {
             return;
         }
-        let end = self.end_that_counts();
+        let end = end_that_counts(&self.state.store);
         group.tell(Input::LogEnd(end));
         drop(cut);
         self.told_end.set(end);
@@ -357,15 +358,6 @@ impl Hands<'_> {
                 }
             };
             store.on_durable(written, Box::new(moved));
-        }
-    }
-
-    /// Up to where the log counts for acknowledging.
-    fn end_that_counts(&self) -> i64 {
-        let store = &self.state.store;
-        match self.is_sync {
-            true => store.durable().0.min(store.written().0),
-            false => store.written().0,
         }
     }
 }

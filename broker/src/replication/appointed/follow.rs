@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::group::{Group, LinkCommand, Target};
 use super::stream::{Handshake, MasterFrame, SlaveFrame, SlaveKind};
-use super::{LinkError, no_word};
+use super::{LinkError, end_that_counts, no_word};
 use crate::clock::now_ms;
 use crate::replication::LinkSettings;
 use crate::state::BrokerState;
@@ -58,11 +58,9 @@ pub(in crate::replication) async fn follow(state: Arc<BrokerState>, group: Arc<G
             warn!(master = target.ha_address, %error, "the log is not copied from the master");
             tokio::select! {
                 () = tokio::time::sleep(retry) => {}
-                _ = targets.changed() => targets.mark_changed(),
+                _ = targets.changed() => {}
             }
             retry = (retry * 2).min(RETRY_LAST);
-        } else {
-            targets.mark_changed();
         }
     }
 }
@@ -213,7 +211,7 @@ impl Follower<'_> {
                 }
                 () = self.flushes.moved.notified() => self.flushes.check()?,
                 () = tokio::time::sleep_until(report_at) => {
-                    self.report(self.end_that_counts()).await?;
+                    self.report(end_that_counts(&self.state.store)).await?;
                 }
                 () = tokio::time::sleep_until(self.last_read + self.settings.idle) => {
                     return Err(no_word(self.settings.idle).into());
@@ -289,17 +287,8 @@ impl Follower<'_> {
         self.write(SlaveFrame::Has(end)).await
     }
 
-    /// Up to where the log counts as copied.
-    fn end_that_counts(&self) -> i64 {
-        let store = &self.state.store;
-        match self.is_sync {
-            true => store.durable().0.min(store.written().0),
-            false => store.written().0,
-        }
-    }
-
     async fn report_growth(&mut self) -> Result<(), LinkError> {
-        let end = self.end_that_counts();
+        let end = end_that_counts(&self.state.store);
         if end > self.reported || std::mem::take(&mut self.owes_answer) {
             self.report(end).await?;
         }

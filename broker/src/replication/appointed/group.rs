@@ -1,8 +1,8 @@
 //! What a broker knows of its group while it runs: the replica that decides, its epochs, its links.
 //!
 //! Inputs are handled by whoever brings them, under one lock and without I/O; what is to be done goes
-//! into one queue in that order, and one thread does it (`driver`). Locks are taken in the order in
-//! which they are declared here.
+//! into one queue in that order, and one thread does it (`driver`). Locks are taken in this order:
+//! `appending`, `cutting`, `replica`, `links`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

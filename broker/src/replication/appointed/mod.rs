@@ -20,6 +20,19 @@ mod work;
 use std::io;
 use std::time::Duration;
 
+use rocketmq_store::Store;
+use rocketmq_store::config::FlushDiskType;
+
+/// Up to where the log of this broker counts, for acknowledging and as a copy: what is written, or with
+/// synchronous flush what is on disk.
+fn end_that_counts(store: &Store) -> i64 {
+    let written = store.written().0;
+    match store.config().flush_disk_type {
+        FlushDiskType::Sync => store.durable().0.min(written),
+        FlushDiskType::Async => written,
+    }
+}
+
 /// Why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {

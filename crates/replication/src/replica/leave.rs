@@ -4,8 +4,8 @@ use super::reign::Reign;
 use super::{Replica, State};
 use crate::{Epoch, GroupRecord, Millis, ReplicaId};
 
-/// How long a master waits, fenced, for the one that it hands over to.
-const HANDOVER_MS: u64 = 5000;
+/// How long a master waits, fenced, for the one that it hands over to, in milliseconds.
+pub const HANDOVER_MS: u64 = 5000;
 
 /// A master is about to cease to be one. It acknowledges nothing meanwhile.
 #[derive(Debug)]
