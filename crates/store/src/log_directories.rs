@@ -3,9 +3,13 @@
 //! Owns which directories there are, which of them may be written, which are nearly full, and where
 //! the next file goes. The files of all of them form one log.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::config::StoreConfig;
 use crate::directory::make_directory;
@@ -20,6 +24,9 @@ pub(crate) struct LogDirectory {
     is_read_only: bool,
     /// Whether its disk is over `diskSpaceCleanForciblyRatio`.
     is_full: AtomicBool,
+    /// Files that were not made to the end and are no part of the log: they may still be there, or a
+    /// loss of power may bring them back.
+    leftovers: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl LogDirectory {
@@ -29,6 +36,38 @@ impl LogDirectory {
 
     pub(crate) fn is_read_only(&self) -> bool {
         self.is_read_only
+    }
+
+    /// A file is being made in it, perhaps once more.
+    pub(crate) fn making(&self, path: &Path) {
+        self.leftovers.lock().remove(path);
+    }
+
+    /// It was not made to the end.
+    pub(crate) fn not_made(&self, path: PathBuf) {
+        self.leftovers.lock().insert(path);
+    }
+
+    /// Removes what was not made to the end, durably.
+    fn remove_leftovers(&self, file_system: &dyn FileSystem) -> Result<(), StoreError> {
+        // Held, so that none of them is being made meanwhile.
+        let mut leftovers = self.leftovers.lock();
+        if leftovers.is_empty() {
+            return Ok(());
+        }
+        for path in leftovers.iter() {
+            match file_system.remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(StoreError::io("remove", path)(error));
+                }
+                _ => {}
+            }
+        }
+        file_system
+            .sync_directory(&self.path)
+            .map_err(StoreError::io("sync directory", &self.path))?;
+        leftovers.clear();
+        Ok(())
     }
 
     pub(crate) fn set_full(&self, is_full: bool) {
@@ -55,7 +94,12 @@ impl LogDirectories {
             paths.sort_unstable();
             paths.dedup();
             let directory = |path| {
-                Arc::new(LogDirectory { path, is_read_only, is_full: AtomicBool::new(false) })
+                Arc::new(LogDirectory {
+                    path,
+                    is_read_only,
+                    is_full: AtomicBool::new(false),
+                    leftovers: Mutex::default(),
+                })
             };
             paths.into_iter().map(directory).collect()
         };
@@ -111,6 +155,14 @@ impl LogDirectories {
             make_directory(file_system, directory.path())?;
         }
         Ok(())
+    }
+
+    /// Sees to it that files that were not made to the end are gone for good.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn remove_leftovers(&self, file_system: &dyn FileSystem) -> Result<(), StoreError> {
+        self.writable.iter().try_for_each(|directory| directory.remove_leftovers(file_system))
     }
 
     /// Where the file with this index of the log (its offset by the file length) may go, best

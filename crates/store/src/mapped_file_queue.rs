@@ -351,9 +351,9 @@ impl MappedFileQueue {
                 Ok(file) => return Ok(Arc::new(file)),
                 Err(error) => {
                     let path = directory.path().join(file_name(base_offset));
-                    // Best effort: what stays is made anew next time, and an empty one is removed
-                    // at load.
+                    // Best effort: what stays is made anew next time, or removed later.
                     let _ = self.file_system.remove_file(&path);
+                    directory.not_made(path);
                     failure.get_or_insert(error);
                 }
             }
@@ -371,6 +371,7 @@ impl MappedFileQueue {
         base_offset: u64,
     ) -> Result<MappedFile, StoreError> {
         let path = directory.path().join(file_name(base_offset));
+        directory.making(&path);
         let file = self
             .file_system
             .open(&path, OpenMode::Empty)
@@ -439,11 +440,16 @@ impl MappedFileQueue {
         if first.is_read_only() {
             return Ok(Some(first));
         }
+        // A half-made one for the same place, in another directory, must not come back in its stead.
+        let leftovers = self.directories.remove_leftovers(&*self.file_system);
         // Without the lock: giving back the blocks of a large file takes its time.
-        if let Err(error) = self.file_system.remove_file(&first.path) {
-            let path = first.path.clone();
+        let removed = leftovers.and_then(|()| {
+            let removed = self.file_system.remove_file(&first.path);
+            removed.map_err(StoreError::io("remove", &first.path))
+        });
+        if let Err(error) = removed {
             self.files.write().push_front(first);
-            return Err(StoreError::io("remove", &path)(error));
+            return Err(error);
         }
         Ok(Some(first))
     }

@@ -167,3 +167,28 @@ fn a_twin_that_nothing_was_written_to_goes() {
         std::fs::remove_file(used.join(file_name(0))).unwrap();
     }
 }
+
+#[test]
+fn a_file_that_was_not_made_does_not_outlive_the_one_that_was() {
+    let root = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| root.path().join(name));
+    for path in [&a, &b] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let queue = queue_of(&[&a, &b], &[]);
+    queue.load().unwrap();
+    queue.push(queue.prepare(0).unwrap());
+    // Where it can neither be made nor removed.
+    let twin = b.join(file_name(4096));
+    std::fs::create_dir(&twin).unwrap();
+    let second = queue.prepare(4096).unwrap();
+    assert_eq!(second.path(), a.join(file_name(4096)));
+    queue.push(second);
+    queue.push(queue.prepare(8192).unwrap());
+    assert!(queue.remove_first(|_| true).is_err(), "the twin would be found in its place");
+    assert_eq!(queue.len(), 3);
+    std::fs::remove_dir(&twin).unwrap();
+    std::fs::write(&twin, [0; 4096]).unwrap();
+    assert!(queue.remove_first(|_| true).unwrap().is_some());
+    assert!(!twin.exists());
+}
