@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use parking_lot::Mutex;
+use rocketmq_client::admin::BrokerEpochs;
 use rocketmq_client::{Admin, ClientError};
 use rocketmq_protocol::body::group::SubscriptionGroupConfig;
-use rocketmq_protocol::body::replication::EpochEntryCache;
 use rocketmq_protocol::body::topic::TopicConfig;
-use rocketmq_protocol::code::{RequestCode, ResponseCode};
+use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::subscription::MessageModel;
-use rocketmq_remoting::Request;
 use rocketmq_replication::{Epoch, Report};
 
 use crate::metrics::Metrics;
@@ -24,8 +23,6 @@ use crate::rocketmq::{
 /// How long a broker may take to say what it has. A master is awaited meanwhile, so silence must not
 /// take as long as other requests may.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Field of the answer that says which process answers; ours.
-const INCARNATION: &str = "incarnation";
 /// Id of a group's master in a route.
 const MASTER_ID: i64 = 0;
 /// How long a broker's table of consumer groups is used again. It can only be read whole, and many
@@ -137,21 +134,11 @@ impl BrokerAdmin for ClientAdmin {
 
     fn replica<'a>(&'a self, broker: &'a str) -> Answer<'a, Report> {
         async move {
-            let request = Request::new(RequestCode::GET_BROKER_EPOCH_CACHE);
-            let call = async {
-                let answer = self.quick.call(broker, request).await?.into_ok()?;
-                let incarnation = answer.ext.iter().find(|(key, _)| key == INCARNATION);
-                let incarnation = incarnation.map(|(_, value)| value.clone()).unwrap_or_default();
-                Ok((incarnation, answer.json::<EpochEntryCache>()?))
-            };
-            let (incarnation, cache) = self.ask("epoch_cache", broker, call).await?;
-            Ok(Report {
-                incarnation,
-                last_epoch: Epoch(
-                    cache.epoch_list.iter().map(|entry| entry.epoch).max().unwrap_or(0),
-                ),
-                log_end: cache.max_offset,
-            })
+            let call = self.quick.broker_epochs(broker);
+            let BrokerEpochs { incarnation, epochs } =
+                self.ask("epoch_cache", broker, call).await?;
+            let newest = epochs.epoch_list.iter().map(|entry| entry.epoch).max().unwrap_or(0);
+            Ok(Report { incarnation, last_epoch: Epoch(newest), log_end: epochs.max_offset })
         }
         .boxed()
     }

@@ -34,6 +34,17 @@ async fn offsets_are_read_and_written() {
 }
 
 #[tokio::test]
+async fn epochs_come_with_the_process_that_has_them() {
+    let cluster = cluster(1, 1);
+    let admin = Admin::new([cluster.name_server_addr()]).expect("valid");
+    let addr = cluster.brokers[0].addr.to_string();
+    let found = admin.broker_epochs(&addr).await.expect("epochs");
+    assert_eq!((found.incarnation.as_str(), found.epochs.max_offset), ("uid:7", 150));
+    let epochs: Vec<i32> = found.epochs.epoch_list.iter().map(|entry| entry.epoch).collect();
+    assert_eq!(epochs, [1, 3]);
+}
+
+#[tokio::test]
 async fn a_refusal_and_a_wrong_name_are_errors() {
     let cluster = cluster(1, 1);
     let admin = Admin::new([cluster.name_server_addr()]).expect("valid");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rocketmq_protocol::body::kv::KVTable;
+use rocketmq_protocol::body::replication::EpochEntryCache;
 use rocketmq_protocol::body::route::ClusterInfo;
 use rocketmq_protocol::code::RequestCode;
 use rocketmq_protocol::config;
@@ -17,6 +18,17 @@ use crate::error::ClientError;
 
 /// Id of a group's master.
 const MASTER_ID: i64 = 0;
+/// Field of the answer that says which process answers; ours.
+const INCARNATION: &str = "incarnation";
+
+/// What a broker of a group whose master is appointed has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BrokerEpochs {
+    /// Which start of which process answered; empty from a Java broker.
+    pub incarnation: String,
+    /// The epochs of its log, and where that ends.
+    pub epochs: EpochEntryCache,
+}
 
 impl Admin {
     /// Clusters and broker groups, as one name server knows them.
@@ -57,6 +69,17 @@ impl Admin {
     ) -> Result<BTreeMap<String, String>, ClientError> {
         let request = Request::new(RequestCode::GET_BROKER_RUNTIME_INFO);
         Ok(self.json::<KVTable>(addr, request).await?.table)
+    }
+
+    /// The epochs of a broker's log.
+    ///
+    /// # Errors
+    /// When the broker does not answer, or keeps no epochs: its role is fixed.
+    pub async fn broker_epochs(&self, addr: &str) -> Result<BrokerEpochs, ClientError> {
+        let answer = self.ok(addr, Request::new(RequestCode::GET_BROKER_EPOCH_CACHE)).await?;
+        let incarnation = answer.ext.iter().find(|(key, _)| key == INCARNATION);
+        let incarnation = incarnation.map(|(_, value)| value.clone()).unwrap_or_default();
+        Ok(BrokerEpochs { incarnation, epochs: answer.json()? })
     }
 
     /// A broker's whole configuration, sorted by key.

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::error::ClientError;
 use crate::namesrv::NameServers;
 
+pub use cluster::BrokerEpochs;
 pub use kv::ORDER_TOPIC_CONFIG;
 pub use offset::ResetTo;
 pub use topic::topic_request;

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rocketmq_protocol::body::HeartbeatData;
 use rocketmq_protocol::body::consume::ConsumerIdList;
+use rocketmq_protocol::body::replication::{EpochEntry, EpochEntryCache};
 use rocketmq_protocol::body::route::{BrokerData, ClusterInfo, QueueData, TopicRouteData};
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::fastjson;
@@ -326,6 +327,17 @@ impl Broker {
             }
             RequestCode::CONSUMER_SEND_MSG_BACK => {
                 Response::error(ResponseCode::SYSTEM_ERROR, "retry is not there yet")
+            }
+            RequestCode::GET_BROKER_EPOCH_CACHE => {
+                let epochs = [(1, 0, 100), (3, 100, i64::MAX)].map(|(epoch, start, end)| {
+                    EpochEntry { epoch, start_offset: start, end_offset: end }
+                });
+                Response::ok().with_field("incarnation", "uid:7").with_json(&EpochEntryCache {
+                    broker_name: self.name.clone(),
+                    epoch_list: epochs.to_vec(),
+                    max_offset: 150,
+                    ..EpochEntryCache::default()
+                })
             }
             RequestCode::GET_BROKER_CONFIG => {
                 Response::ok().with_body("brokerName=a\nlistenPort=10911\n")
