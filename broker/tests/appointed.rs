@@ -192,6 +192,44 @@ fn an_appointed_master_answers_when_everybody_has_the_message() {
 }
 
 #[test]
+fn a_slave_is_ready_when_it_has_been_in_sync_and_stays_so() {
+    let ready = |member: &Member| {
+        let probes = member.broker.broker.metrics_addr().expect("probes");
+        common::http(probes, "/readyz")
+    };
+    let keeper = Keeper::default();
+    keeper.appoint(1);
+    let slave = start(&keeper, 2);
+    eventually("it has read the record", || !slave.group().status().in_sync.is_empty());
+    let (status, why) = ready(&slave);
+    assert_eq!(status, 503, "{why}");
+    assert!(why.contains("in-sync set"), "{why}");
+
+    let master = start(&keeper, 1);
+    eventually("both are ready", || ready(&slave).0 == 200 && ready(&master).0 == 200);
+    assert_eq!(keeper.in_sync(), [1, 2]);
+
+    // It falls out: others go on with it, and another pod would have no more.
+    master.line.cut(true);
+    keeper.edit(|record| record.in_sync = [ReplicaId(1)].into());
+    eventually("it knows", || slave.group().status().in_sync == [ReplicaId(1)]);
+    let (status, why) = ready(&slave);
+    assert_eq!(status, 200, "{why}");
+}
+
+/// Nobody is there to follow, and nobody but it can be appointed.
+#[test]
+fn a_member_without_a_master_is_ready() {
+    let keeper = Keeper::default();
+    keeper.appoint(1);
+    keeper.edit(|record| record.in_sync = [ReplicaId(1), ReplicaId(2)].into());
+    let slave = start(&keeper, 2);
+    let probes = slave.broker.broker.metrics_addr().expect("probes");
+    eventually("it is ready", || common::http(probes, "/readyz").0 == 200);
+    assert_eq!(slave.role(), Role::Waiting);
+}
+
+#[test]
 fn nothing_acknowledged_is_lost_when_the_master_is_cut_off_and_its_surplus_is_cut() {
     let keeper = Keeper::default();
     let members = group(&keeper, 3);

@@ -26,6 +26,11 @@ pub(crate) const ZONES: &str = "topology.kubernetes.io/zone";
 /// Name of the data volume and of the claim template.
 pub(crate) const DATA_VOLUME: &str = "data";
 
+/// Answered with success by a program that is fit to serve.
+pub(crate) const READY: &str = "/readyz";
+/// Answered with success by a program that need not be killed.
+pub(crate) const ALIVE: &str = "/livez";
+
 /// What tells the pods of the two tiers apart.
 pub(crate) struct Parts<'a> {
     pub(crate) container: &'static str,
@@ -40,6 +45,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) grace_seconds: i64,
     /// Seconds between the pod's removal from Services and the stop signal.
     pub(crate) stop_delay_seconds: Option<i64>,
+    /// The probe that ends a start: [`READY`] or [`ALIVE`].
+    pub(crate) starts_when: &'static str,
     /// Seconds a start may take; for a broker this covers recovery of the log.
     pub(crate) start_seconds: i32,
     /// Whether the data volume is a scratch directory; else a claim of that name is mounted.
@@ -59,8 +66,10 @@ pub(crate) fn template(parts: &Parts<'_>) -> PodTemplateSpec {
     let mut labels = parts.template.labels.clone();
     labels.extend(parts.labels.clone());
     let mut annotations = parts.template.annotations.clone();
-    annotations
-        .insert(names::CONFIG_ANNOTATION.to_owned(), super::config::checksum(parts.config_text));
+    annotations.insert(
+        names::CONFIG_ANNOTATION.to_owned(),
+        super::config::restart_checksum(parts.config_text),
+    );
     debug_assert!(parts.selector.iter().all(|(k, v)| labels.get(k) == Some(v)));
     PodTemplateSpec {
         metadata: Some(ObjectMeta {
@@ -144,9 +153,9 @@ fn container(parts: &Parts<'_>) -> Container {
                 ..ResourceRequirements::default()
             }
         })),
-        startup_probe: Some(probe("/readyz", 1, parts.start_seconds, 5)),
-        readiness_probe: Some(probe("/readyz", 2, 3, 5)),
-        liveness_probe: Some(probe("/livez", 10, 6, 5)),
+        startup_probe: Some(probe(parts.starts_when, 1, parts.start_seconds, 5)),
+        readiness_probe: Some(probe(READY, 2, 3, 5)),
+        liveness_probe: Some(probe(ALIVE, 10, 6, 5)),
         // The last lines of a crashed program then stand in the pod's status, where the operator and
         // people look first.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),

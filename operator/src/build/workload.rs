@@ -24,8 +24,6 @@ use crate::crd::cluster::VolumeRetention;
 const NAME_SERVER_STOP_DELAY_SECONDS: i64 = 2;
 /// Recovery of a large log after a crash may take long; a kill in its middle would start it anew.
 const BROKER_START_SECONDS: i32 = 3600;
-/// A slave is not ready before it has the whole log, and a master may be missing for long.
-const BROKER_JOIN_SECONDS: i32 = 7 * 86_400;
 const NAME_SERVER_START_SECONDS: i32 = 60;
 
 pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: &Scale, defaults: &Defaults) -> Tier {
@@ -48,6 +46,7 @@ pub(crate) fn name_servers(cluster: &RocketMQCluster, scale: &Scale, defaults: &
         default_requests: [("cpu", "50m"), ("memory", "64Mi")],
         grace_seconds: 30,
         stop_delay_seconds: Some(NAME_SERVER_STOP_DELAY_SECONDS),
+        starts_when: pod::READY,
         start_seconds: NAME_SERVER_START_SECONDS,
         scratch_data: true,
         labels: &labels,
@@ -127,7 +126,10 @@ pub(crate) fn broker_group(
         default_requests: [("cpu", "100m"), ("memory", "256Mi")],
         grace_seconds: spec.termination_grace_period_seconds,
         stop_delay_seconds: None,
-        start_seconds: if appointed.is_some() { BROKER_JOIN_SECONDS } else { BROKER_START_SECONDS },
+        // A slave is not ready before it has the whole log. That takes as long as it takes, and one
+        // that hangs meanwhile is to be found out.
+        starts_when: if appointed.is_some() { pod::ALIVE } else { pod::READY },
+        start_seconds: BROKER_START_SECONDS,
         scratch_data: false,
         labels: &labels,
         selector: &selector,
