@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as UrlPath, Query, State};
 use axum::http::StatusCode;
@@ -292,12 +292,4 @@ fn newest(leases: &Leases, name: Option<&str>, from: u64) -> Option<(u64, String
         .min_by_key(|(_, lease)| version(lease))?;
     let event = json!({"type": "MODIFIED", "object": lease});
     Some((version(lease), format!("{event}\n")))
-}
-
-/// Fails unless `record` is that of `group` on this server now.
-pub fn expect_master(server: &LeaseServer, group: &str, master: i64) -> Result<GroupRecord> {
-    let found = server.record(group)?.context("the group has no record")?.record;
-    let said = found.master.map(|master| master.0);
-    ensure!(said == Some(master) && found.holder.is_some(), "the record says {found:?}");
-    Ok(found)
 }

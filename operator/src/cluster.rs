@@ -7,6 +7,7 @@ mod group_status;
 pub mod members;
 pub mod observe;
 mod replication_status;
+mod requests;
 pub mod rollout;
 pub mod status;
 pub mod trouble;
@@ -20,6 +21,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 
 use crate::apply::{Child, Objects};
+use crate::build::pod::DATA_VOLUME;
 use crate::build::{self, Defaults, Scale, Tier, names};
 use crate::conditions::{Reason, find, is_true};
 use crate::context::{Context, namespace_of, resync};
@@ -50,12 +52,12 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     // The status decides on events, so it must not be an old copy.
     let Some(cluster) = objects.get::<RocketMQCluster>(&cached.name_any()).await? else {
         ctx.forget(cached);
-        forget_metrics(ctx, cached);
+        ctx.cluster_gone(&namespace, &cached.name_any());
         return Ok(Action::await_change());
     };
     if cluster.metadata.deletion_timestamp.is_some() {
         // Children go with their owner; volumes stay or go as the StatefulSet says.
-        forget_metrics(ctx, &cluster);
+        ctx.cluster_gone(&namespace, &cluster.name_any());
         return Ok(Action::await_change());
     }
 
@@ -70,7 +72,7 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     let mut groups_created = Vec::new();
     // A tier whose configuration would not start stays as it is: finding that out by a pod would
     // cost the pod. The API server refuses most of it; what it cannot name is found here.
-    let refused = Refused::of(&cluster.spec);
+    let refused = Refused::of(&cluster.spec, !scale.appointed.is_empty());
     if !cluster.spec.paused {
         if refused.name_servers.is_empty() {
             apply_tier(&objects, &desired.name_servers, &mut world).await?;
@@ -78,6 +80,7 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
         if refused.brokers.is_empty() {
             groups_created = apply_brokers(ctx, &objects, &cluster, &desired, &mut world).await?;
         }
+        requests::answer(ctx, &objects, &cluster, &scale).await?;
         prune(&objects, &cluster, &desired, &world).await?;
     }
 
@@ -128,7 +131,7 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
             Roll::Switchover { group, to, purpose } => {
                 if let Some(to) = names::replica_of(group, to) {
                     let asked = Asked { to, reason: (*purpose).to_owned() };
-                    ctx.groups.of(&namespace, group).lock().asked = Some(asked);
+                    ctx.groups.of(&cluster, group).lock().asked = Some(asked);
                     ctx.pokes.group(&namespace, group);
                 }
             }
@@ -138,30 +141,23 @@ async fn pass(cached: &RocketMQCluster, ctx: &Context) -> Result<Action, Error> 
     // What is refused stays so until the spec changes, and that is an event.
     let waits_for_people = cluster.spec.paused
         || (refused != Refused::default() && matches!(roll, Roll::Done) && troubles.is_empty());
-    Ok(if ready || waits_for_people {
+    Ok(if !world.foreign_leases.is_empty() {
+        // What becomes of them shows in no event.
+        Action::requeue(jittered(lease::FOREIGN_RETRY))
+    } else if ready || waits_for_people {
         resync(ctx.settings.cluster_resync_seconds)
     } else {
         Action::requeue(jittered(SETTLING))
     })
 }
 
-/// Metrics of a cluster that is gone.
-fn forget_metrics(ctx: &Context, cluster: &RocketMQCluster) {
-    let (namespace, name) = (namespace_of(cluster), cluster.name_any());
-    ctx.metrics.remove_cluster(&namespace, &name);
-    let shown = cluster.status.as_ref().map_or(0, |status| status.groups.len());
-    for number in 0..i32::try_from(shown).unwrap_or(0) {
-        ctx.metrics.remove_group(&namespace, &names::broker(&name, number));
-    }
-}
-
 /// What this process saw of promotions in each group.
 fn promotions(ctx: &Context, cluster: &RocketMQCluster, scale: &Scale) -> status::Promotions {
-    let (namespace, name) = (namespace_of(cluster), cluster.name_any());
+    let name = cluster.name_any();
     let mut seen = status::Promotions::default();
     for number in scale.appointed.keys() {
         let broker = names::broker(&name, *number);
-        let memory = ctx.groups.of(&namespace, &broker);
+        let memory = ctx.groups.of(cluster, &broker);
         let memory = memory.lock();
         if let Some(last) = &memory.last_failover
             && seen.last.as_ref().is_none_or(|newest| newest.time < last.time)
@@ -219,6 +215,10 @@ async fn apply_brokers(
         if exists || name_servers_ready {
             volumes::replace_for(objects, tier, world).await?;
             record_new_group(objects, cluster, tier, world).await?;
+            // Its brokers would wait for a record that nobody can make.
+            if world.foreign_leases.contains(&tier.workload.name_any()) {
+                continue;
+            }
             apply_tier(objects, tier, world).await?;
             if !exists {
                 created.push(tier.workload.name_any());
@@ -238,7 +238,8 @@ async fn record_new_group(
     world: &mut World,
 ) -> Result<(), Error> {
     let broker = tier.workload.name_any();
-    if tier.access.is_none() || world.leases.contains_key(&broker) {
+    let is_there = world.leases.contains_key(&broker) || world.foreign_leases.contains(&broker);
+    if tier.access.is_none() || is_there {
         return Ok(());
     }
     let status = cluster.status.as_ref();
@@ -246,14 +247,23 @@ async fn record_new_group(
         status.groups.iter().any(|group| group.name == broker && group.master_epoch.is_some())
     });
     let has_slaves = world.claims.keys().any(|claim| {
-        let pod = claim.strip_prefix("data-").unwrap_or_default();
-        names::replica_of(&broker, pod).is_some_and(|id| id.0 > 1)
+        let pod = claim.strip_prefix(DATA_VOLUME).and_then(|pod| pod.strip_prefix('-'));
+        pod.and_then(|pod| names::replica_of(&broker, pod)).is_some_and(|id| id.0 > 1)
     });
     let number = names::broker_number(&cluster.name_any(), &broker);
     if let (false, false, Some(number)) = (known, has_slaves, number) {
-        let lease = lease::first(cluster, number, &lease::record_of_new_group());
-        let made = objects.create(&lease).await?;
-        world.leases.insert(broker, made);
+        let record = lease::record_of_new_group();
+        match lease::create(objects, cluster, number, &record).await? {
+            lease::Created::Made(made) => {
+                world.leases.insert(broker, *made);
+            }
+            lease::Created::Foreign => {
+                world.foreign_leases.insert(broker);
+            }
+            lease::Created::Known => {
+                return Err(Error::NotYet(format!("the record of {broker} was made meanwhile")));
+            }
+        }
     }
     Ok(())
 }
@@ -332,12 +342,11 @@ fn tier_views<'a>(
     desired: &build::Children,
     world: &'a World,
 ) -> Vec<TierView<'a>> {
-    let namespace = namespace_of(cluster);
     let now = ctx.monotonic();
     let view = |tier: &Tier, number: Option<i32>| {
         let name = tier.workload.name_any();
         let members = number.and_then(|number| {
-            let may_ask = ctx.groups.of(&namespace, &name).lock().may_ask(now);
+            let may_ask = ctx.groups.of(cluster, &name).lock().may_ask(now);
             members::Members::of(cluster, world, number, may_ask)
         });
         let sets = &world.stateful_sets;
@@ -424,6 +433,15 @@ async fn announce(
             .is_none_or(|old| (&old.reason, &old.message) != (&config.reason, &config.message))
     {
         ctx.events.send(&about, Happening::ConfigRefused, config.message.clone()).await;
+    }
+    let not_fenced = |conditions| {
+        find(conditions, "Fenced")
+            .and_then(|fenced| replication_status::not_fenced(&fenced.message))
+    };
+    if let Some(note) = not_fenced(&now.conditions)
+        && not_fenced(&before.conditions) != Some(note)
+    {
+        ctx.events.send(&about, Happening::RequestRefused, note).await;
     }
     if let Some(note) = became("ReconciliationPaused") {
         ctx.events.send(&about, Happening::Paused, note).await;

@@ -82,6 +82,8 @@ reasons! {
     ReplicasNotInSync,
     /// No master can be appointed.
     FailoverBlocked,
+    /// A Lease of a group's name is not the record that the operator made.
+    ForeignLease,
     /// A master is appointed in place of one that was lost.
     FailingOver,
     /// A master hands over.
@@ -92,6 +94,8 @@ reasons! {
     NoSpareReplica,
     /// Brokers are fenced by an administrator.
     FencedByAdministrator,
+    /// An annotation names what cannot be fenced.
+    FenceRefused,
     /// Volumes are being enlarged.
     VolumesResizing,
     /// Some pods run an older configuration or image.

@@ -212,6 +212,14 @@ impl Context {
         Action::requeue(wait)
     }
 
+    /// Forgets a cluster that is gone, with its groups and their metrics.
+    pub fn cluster_gone(&self, namespace: &str, name: &str) {
+        self.metrics.remove_cluster(namespace, name);
+        for broker in self.groups.forget_all(namespace, name) {
+            self.metrics.remove_group(namespace, &broker);
+        }
+    }
+
     /// Forgets an object that is gone.
     pub fn forget<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.failures.lock().remove(&key(object));

@@ -79,6 +79,8 @@ happenings! {
     SwitchoverAborted => Warning,
     /// A master was fenced by an administrator.
     MasterFenced => Warning,
+    /// An annotation names what is not there, or cannot do what it asks for.
+    RequestRefused => Warning,
     /// Fewer groups are asked for than exist.
     ScaleInBlocked => Warning,
     /// Volumes are enlarged.

@@ -129,7 +129,7 @@ impl<'a> Group<'a> {
             number,
             size: set.spec.replicas.unwrap_or(1),
             pods: (1..=REPLICAS_MAX).map(ReplicaId).filter_map(pod).collect(),
-            memory: ctx.groups.of(&namespace, &broker),
+            memory: ctx.groups.of(&cluster, &broker),
             ctx,
             cluster,
             namespace,
@@ -138,7 +138,8 @@ impl<'a> Group<'a> {
     }
 
     fn lease(&self) -> Option<Arc<Lease>> {
-        self.ctx.leases.get(&ObjectRef::new(&self.broker).within(&self.namespace))
+        let found = self.ctx.leases.get(&ObjectRef::new(&self.broker).within(&self.namespace))?;
+        lease::is_record(&found, &self.cluster.name_any(), &self.broker).then_some(found)
     }
 
     fn pod_name(&self, id: ReplicaId) -> String {
@@ -204,7 +205,6 @@ impl<'a> Group<'a> {
         let (to, epoch) = (self.pod_name(over.to), over.epoch);
         let from = over.from.map(|from| self.pod_name(from));
         self.ctx.metrics.set_group_epoch(&self.namespace, &self.broker, epoch.0);
-        let was = from.as_deref().map(|from| format!(" instead of {from}")).unwrap_or_default();
         match over.loss {
             Some(loss) => self.failed_over(now, over.to, epoch.0, from, &loss).await,
             None if over.from == Some(over.to) => {
@@ -212,7 +212,7 @@ impl<'a> Group<'a> {
             }
             None => {
                 self.ctx.metrics.switched_over("completed");
-                let note = format!("{}: {to} is master{was}, epoch {epoch}", self.broker);
+                let note = format!("{}, epoch {epoch}", self.is_master(&to, from.as_deref()));
                 self.event(Happening::SwitchoverCompleted, note).await;
             }
         }
@@ -224,6 +224,15 @@ impl<'a> Group<'a> {
             self.ctx.reassert(&self.cluster);
         }
         self.ctx.pokes.cluster(&self.cluster);
+    }
+
+    /// Says who is master now.
+    fn is_master(&self, to: &str, from: Option<&str>) -> String {
+        match from {
+            Some(from) if from == to => format!("{}: {to} is master again", self.broker),
+            Some(from) => format!("{}: {to} is master instead of {from}", self.broker),
+            None => format!("{}: {to} is master", self.broker),
+        }
     }
 
     /// Notes why there can be no master; told once.
@@ -253,3 +262,7 @@ fn is_not_found(error: &kube::Error) -> bool {
 #[cfg(test)]
 #[path = "failover/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "failover/request_tests.rs"]
+mod request_tests;

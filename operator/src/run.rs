@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, join_all};
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::runtime::controller::{Config, Controller};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -207,11 +207,18 @@ async fn scope_controllers(
         .default_backoff()
         .reflect(leases_written)
         .touched_objects();
+    let (pokes, poked) = pokes();
+    // One watch of pods: what is of concern to a group is so to its cluster.
+    let clusters_of_pods = pokes.clone();
     let pods_seen = watcher(api::<Pod>(&client, scope), ours())
         .default_backoff()
         .reflect(pods_written)
-        .touched_objects();
-    let (pokes, poked) = pokes();
+        .touched_objects()
+        .inspect_ok(move |pod| {
+            if let Some(cluster) = cluster_of(pod) {
+                clusters_of_pods.cluster_named(cluster);
+            }
+        });
     let ctx = Arc::new(Context::new(
         client.clone(),
         admin,
@@ -234,7 +241,6 @@ async fn scope_controllers(
         .owns(api::<Service>(&client, scope), ours())
         .owns(api::<ConfigMap>(&client, scope), ours())
         .owns(api::<PodDisruptionBudget>(&client, scope), ours())
-        .watches(api::<Pod>(&client, scope), ours(), |pod: Pod| cluster_of(&pod))
         .watches(
             api::<PersistentVolumeClaim>(&client, scope),
             ours(),
@@ -286,31 +292,42 @@ async fn scope_controllers(
                 .collect::<Vec<_>>()
         })
         .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(consumer_group::reconcile, |o, error, ctx| ctx.after_error(&*o, error), ctx);
+        .run(
+            consumer_group::reconcile,
+            |o, error, ctx| ctx.after_error(&*o, error),
+            Arc::clone(&ctx),
+        );
 
     let running: [BoxFuture<'_, ()>; 4] = [
-        drive(clusters).boxed(),
-        drive(brokers).boxed(),
-        drive(topics).boxed(),
-        drive(groups).boxed(),
+        drive(clusters, |cluster| {
+            ctx.cluster_gone(cluster.namespace.as_deref().unwrap_or_default(), &cluster.name);
+        })
+        .boxed(),
+        drive(brokers, |_| ()).boxed(),
+        drive(topics, |_| ()).boxed(),
+        drive(groups, |_| ()).boxed(),
     ];
     join_all(running).await;
 }
 
-/// Passes log for themselves; what comes here is trouble of the watches.
+/// Passes log for themselves; what comes here is trouble of the watches, and objects that were to be
+/// looked at and are gone.
 async fn drive<T, E, W>(
     passes: impl futures::Stream<Item = Result<T, kube::runtime::controller::Error<E, W>>>,
+    gone: impl Fn(&ObjectRef<DynamicObject>),
 ) where
     E: std::error::Error + 'static,
     W: std::error::Error + 'static,
 {
     use kube::runtime::controller::Error;
     passes
-        .for_each(|pass| async move {
+        .for_each(|pass| {
             match pass {
-                Ok(_) | Err(Error::ReconcilerFailed(..) | Error::ObjectNotFound(_)) => {}
+                Ok(_) | Err(Error::ReconcilerFailed(..)) => {}
+                Err(Error::ObjectNotFound(object)) => gone(&object),
                 Err(error) => tracing::warn!(%error, "watch interrupted"),
             }
+            std::future::ready(())
         })
         .await;
 }

@@ -57,7 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: [leases]
   # The record of each group with slaves. Its brokers get all of these but create, each for its own
   # group's, and nobody can give what he has not.
-  verbs: [get, list, watch, create, update, patch]
+  verbs: [get, list, watch, create, update]
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [list, create, patch]

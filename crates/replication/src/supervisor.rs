@@ -100,8 +100,6 @@ pub enum Reason {
     MemberSilent(ReplicaId),
     /// A replica does not report, and without a record it may be the one that has most.
     ReplicaSilent(ReplicaId),
-    /// The lease may still be relied on.
-    LeaseHeld,
     /// The one that was appointed is taking over.
     TakingOver,
     /// No member of the in-sync set that may serve has what it should have.
@@ -128,7 +126,6 @@ impl fmt::Display for Reason {
             Reason::ReplicaSilent(id) => {
                 return write!(f, "there is no record, and replica {id} does not report");
             }
-            Reason::LeaseHeld => "the lease has not run out",
             Reason::TakingOver => "the replica that was appointed is taking over",
             Reason::NoSafeCandidate => {
                 "no replica that may serve is known to have every acknowledged message"

@@ -40,7 +40,7 @@ pub(crate) fn of(
                 api_groups: Some(texts(&["coordination.k8s.io"])),
                 resources: Some(texts(&["leases"])),
                 resource_names: Some(texts(&[broker])),
-                verbs: texts(&["get", "list", "watch", "update", "patch"]),
+                verbs: texts(&["get", "list", "watch", "update"]),
                 ..PolicyRule::default()
             }]),
         },

@@ -66,20 +66,21 @@ fn appointed(
     replicas: i32,
 ) -> BTreeMap<String, String> {
     let replication = &spec.brokers.replication;
-    let sync = replication.mode == ReplicationMode::Sync;
     let failover = &spec.failover;
     from_pairs(&[
         ("coordinator", "kubernetes"),
         ("coordinatorLease", &names::broker(cluster, number)),
-        // A broker that is meant to be alone needs no lease. One that others may join does, and a
-        // set of itself alone lets it go on all the same.
-        ("totalReplicas", &replicas.max(2).to_string()),
+        ("totalReplicas", &replicas.to_string()),
         ("leaseDurationSeconds", &failover.lease_duration_seconds.to_string()),
         ("leaseRenewDeadlineSeconds", &failover.renew_deadline_seconds.to_string()),
         ("leaseRetryPeriodSeconds", &failover.retry_period_seconds.to_string()),
-        ("brokerRole", if sync { "SYNC_MASTER" } else { "ASYNC_MASTER" }),
-        ("allAckInSyncStateSet", if sync { "true" } else { "false" }),
-        ("inSyncReplicas", &spec.brokers.in_sync_replicas().to_string()),
+        (
+            "brokerRole",
+            match replication.mode {
+                ReplicationMode::Sync => "SYNC_MASTER",
+                ReplicationMode::Async => "ASYNC_MASTER",
+            },
+        ),
         ("minInSyncReplicas", &replication.min_in_sync_replicas.to_string()),
         // What clients are told by whoever is master.
         ("brokerIP1", &names::broker_host(cluster, namespace, number)),
@@ -138,6 +139,18 @@ fn render(keys: &BTreeMap<String, String>) -> String {
     text
 }
 
+/// Keys by which a broker that runs does nothing: a start compares them with others, and nothing else
+/// looks at them.
+const LOOKED_AT_BY_A_START: [&str; 1] = ["totalReplicas"];
+
+/// Differs between configuration files that pods have to be restarted for.
+pub fn restart_checksum(text: &str) -> String {
+    let matters = |line: &&str| {
+        line.split_once('=').is_none_or(|(key, _)| !LOOKED_AT_BY_A_START.contains(&key))
+    };
+    checksum(&text.split_inclusive('\n').filter(matters).collect::<String>())
+}
+
 /// FNV-1a, 64 bits: tells configurations apart; no protection against intent is needed.
 pub fn checksum(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -173,8 +186,6 @@ mod tests {
             "coordinatorLease=demo-broker-0",
             "totalReplicas=3",
             "brokerRole=SYNC_MASTER",
-            "allAckInSyncStateSet=true",
-            "inSyncReplicas=3",
             "minInSyncReplicas=2",
             "leaseDurationSeconds=15",
             "leaseRenewDeadlineSeconds=10",
@@ -189,9 +200,28 @@ mod tests {
         spec.brokers.replication.mode = ReplicationMode::Async;
         let text = broker(three, &spec);
         assert!(text.contains("brokerRole=ASYNC_MASTER\n"));
-        assert!(text.contains("allAckInSyncStateSet=false\n"));
-        // Others may join one that is alone.
-        assert!(broker(Group { replicas: Some(1), ..GROUP }, &spec).contains("totalReplicas=2\n"));
+    }
+
+    #[test]
+    fn pods_are_restarted_for_what_a_running_broker_goes_by() {
+        let mut spec = spec(&BTreeMap::new());
+        spec.brokers.replicas_per_group = 2;
+        let three = |spec: &RocketMQClusterSpec| broker(Group { replicas: Some(3), ..GROUP }, spec);
+        let (text, before) = (three(&spec), restart_checksum(&three(&spec)));
+        // How many copies there should be, and how many brokers, is for the operator to see.
+        let more = broker(Group { replicas: Some(4), ..GROUP }, &spec);
+        assert_ne!(more, text, "the next start has to know it");
+        assert_eq!(restart_checksum(&more), before);
+        spec.brokers.replication.in_sync_replicas = Some(2);
+        assert_eq!(restart_checksum(&three(&spec)), before);
+        spec.brokers.replication.min_in_sync_replicas = 2;
+        assert_ne!(restart_checksum(&three(&spec)), before);
+        spec.brokers.replication.min_in_sync_replicas = 1;
+        spec.brokers.replication.mode = ReplicationMode::Async;
+        assert_ne!(restart_checksum(&three(&spec)), before);
+        spec.brokers.replication.mode = ReplicationMode::Sync;
+        spec.failover.lease_duration_seconds = 20;
+        assert_ne!(restart_checksum(&three(&spec)), before);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a pass reads: the children of a cluster from the API server, and who is registered from
 //! each name server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -17,7 +17,7 @@ use crate::build::{config, names};
 use crate::context::{Context, namespace_of};
 use crate::crd::RocketMQCluster;
 use crate::error::Error;
-use crate::failover::sight;
+use crate::failover::{lease, sight};
 
 /// Everything that carries the cluster's label.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +36,8 @@ pub struct World {
     pub claims: BTreeMap<String, PersistentVolumeClaim>,
     /// Records of the groups whose masters are appointed, by brokerName.
     pub leases: BTreeMap<String, Lease>,
+    /// Groups of whose name there is a Lease that is not their record.
+    pub foreign_leases: BTreeSet<String>,
     /// By name.
     pub accounts: BTreeMap<String, ServiceAccount>,
     /// By name.
@@ -59,7 +61,13 @@ pub async fn read(objects: &Objects, cluster: &RocketMQCluster) -> Result<World,
         objects.list(&selector),
         objects.list(&selector),
     )?;
-    let leases = by_name(leases);
+    let leases: BTreeMap<String, Lease> = by_name(leases);
+    let name = cluster.name_any();
+    let is_foreign = |(broker, lease): (&String, &Lease)| {
+        let is_group = names::broker_number(&name, broker).is_some();
+        (is_group && !lease::is_record(lease, &name, broker)).then(|| broker.clone())
+    };
+    let foreign_leases = leases.iter().filter_map(is_foreign).collect();
     // Most clusters that have neither never will.
     let (accounts, roles, bindings) =
         if cluster.spec.brokers.replicas_per_group > 0 || !leases.is_empty() {
@@ -79,6 +87,7 @@ pub async fn read(objects: &Objects, cluster: &RocketMQCluster) -> Result<World,
         pods: by_name(pods),
         claims: by_name(claims),
         leases,
+        foreign_leases,
         accounts: by_name(accounts),
         roles: by_name(roles),
         bindings: by_name(bindings),
@@ -115,7 +124,9 @@ impl World {
                 .and_then(|map| map.data.as_ref())
                 .and_then(|data| data.get(config::BROKER_FILE));
             let runs = pod.annotations().get(names::CONFIG_ANNOTATION);
-            text.is_none_or(|text| text.contains(&beyond) || runs != Some(&config::checksum(text)))
+            text.is_none_or(|text| {
+                text.contains(&beyond) || runs != Some(&config::restart_checksum(text))
+            })
         })
     }
 }

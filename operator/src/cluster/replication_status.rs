@@ -1,9 +1,16 @@
 //! What is to be said of copies and masters: pure.
 
+use kube::ResourceExt;
+
 use super::status::Seen;
 use crate::conditions::{Reason, Verdict};
-use crate::crd::RocketMQCluster;
 use crate::crd::cluster::GroupStatus;
+use crate::crd::{FENCE_ANNOTATION, RocketMQCluster};
+use crate::failover::lease;
+use crate::failover::request::{self, Named};
+
+/// What comes before the names in an annotation that cannot be fenced.
+const NOT_FENCED: &str = "cannot be fenced: ";
 
 /// Whether every group has the copies it should have, and somebody to be master.
 pub fn replication(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupStatus]) -> Verdict {
@@ -18,7 +25,12 @@ pub fn replication(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupSt
     let fewer = listed(&|group| in_sync(group) < wanted);
     let blocked: Vec<String> =
         seen.promotions.blocked.iter().map(|(group, why)| format!("{group}: {why}")).collect();
-    let (reason, message) = if !blocked.is_empty() {
+    let name = cluster.name_any();
+    let foreign: Vec<String> =
+        seen.world.foreign_leases.iter().map(|broker| lease::foreign(&name, broker)).collect();
+    let (reason, message) = if !foreign.is_empty() {
+        (Reason::ForeignLease, foreign.join("; "))
+    } else if !blocked.is_empty() {
         (Reason::FailoverBlocked, format!("no master: {}", blocked.join("; ")))
     } else if !too_few.is_empty() {
         (
@@ -44,7 +56,7 @@ pub fn replication(cluster: &RocketMQCluster, seen: &Seen<'_>, groups: &[GroupSt
 }
 
 /// Whether an administrator's fence is in force.
-pub fn fenced(seen: &Seen<'_>) -> Verdict {
+pub fn fenced(cluster: &RocketMQCluster, seen: &Seen<'_>) -> Verdict {
     let pods: Vec<&str> = seen
         .tiers
         .iter()
@@ -52,17 +64,31 @@ pub fn fenced(seen: &Seen<'_>) -> Verdict {
         .flat_map(|members| &members.fenced)
         .map(String::as_str)
         .collect();
+    let strangers: Vec<String> =
+        request::strangers(cluster, seen.scale, FENCE_ANNOTATION, Named::Pods)
+            .into_iter()
+            .map(|(entry, why)| format!("{entry} ({why})"))
+            .collect();
     let is_fenced = !pods.is_empty();
-    Verdict::new(
-        "Fenced",
-        is_fenced,
-        if is_fenced { Reason::FencedByAdministrator } else { Reason::AsExpected },
-        if is_fenced {
-            format!("neither serve nor become master: {}", pods.join(", "))
-        } else {
-            "no broker is fenced".to_owned()
-        },
-    )
+    let mut message = if is_fenced {
+        format!("neither serve nor become master: {}", pods.join(", "))
+    } else {
+        "no broker is fenced".to_owned()
+    };
+    if !strangers.is_empty() {
+        message += &format!("; {NOT_FENCED}{}", strangers.join(", "));
+    }
+    let reason = match (is_fenced, strangers.is_empty()) {
+        (true, _) => Reason::FencedByAdministrator,
+        (false, true) => Reason::AsExpected,
+        (false, false) => Reason::FenceRefused,
+    };
+    Verdict::new("Fenced", is_fenced, reason, message)
+}
+
+/// What the message of the condition `Fenced` says of names that cannot be.
+pub fn not_fenced(message: &str) -> Option<&str> {
+    message.find(NOT_FENCED).map(|at| &message[at..])
 }
 
 /// What is allowed and may surprise.

@@ -325,7 +325,7 @@ fn verdicts(
     );
 
     let replication = replication_status::replication(cluster, seen, groups);
-    let fenced = replication_status::fenced(seen);
+    let fenced = replication_status::fenced(cluster, seen);
     let warning = replication_status::warnings(cluster);
 
     let must_hold = [&name_servers, &brokers, &available, &replication, &config, &storage];

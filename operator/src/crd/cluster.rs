@@ -274,7 +274,7 @@ impl Brokers {
     }
 }
 
-/// The volume that holds a group's CommitLog, ConsumeQueue and config.
+/// The volume that holds a broker's CommitLog, ConsumeQueue and config.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, KubeSchema)]
 #[x_kube(validation = rule(
     "has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
@@ -282,7 +282,7 @@ impl Brokers {
 ))]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
-    /// Size of each group's volume, for example `20Gi`. It can grow where the class allows it.
+    /// Size of each broker's volume, for example `20Gi`. It can grow where the class allows it.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = rule(
         "isQuantity(self) && quantity(self).compareTo(quantity('64Mi')) >= 0",

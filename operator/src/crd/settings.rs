@@ -185,11 +185,15 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Looks at both configurations.
-    pub fn of(spec: &RocketMQClusterSpec) -> Self {
+    /// Looks at both configurations. `appointed`: whether a group has slaves, or once had some, so that
+    /// its master is appointed.
+    pub fn of(spec: &RocketMQClusterSpec, appointed: bool) -> Self {
         let mut brokers = BROKER.faults(&spec.brokers.config);
         if buffers_what_must_be_on_disk(&spec.brokers.config) {
             brokers.push(BUFFERED_SYNC.to_owned());
+        }
+        if appointed {
+            brokers.extend(faults_with_slaves(&spec.brokers.config));
         }
         Self { name_servers: NAME_SERVER.faults(&spec.name_servers.config), brokers }
     }
@@ -203,7 +207,34 @@ impl Refused {
     }
 }
 
-/// Said of the one pair of broker keys that contradict each other.
+/// What a broker of a group whose master is appointed would not start with, besides.
+fn faults_with_slaves(config: &BTreeMap<String, String>) -> Vec<String> {
+    let mut faults = Vec::new();
+    if buffers(config) {
+        faults.push(BUFFERED_COPIES.to_owned());
+    }
+    // What is no number is a fault of its own.
+    let ms = |key: &str, default: i64| config.get(key).map_or(Some(default), |v| v.parse().ok());
+    let heartbeat = ms("haSendHeartbeatInterval", HEARTBEAT_MS);
+    let catch_up = ms("haMaxTimeSlaveNotCatchup", CATCH_UP_MS);
+    if let (Some(heartbeat), Some(catch_up)) = (heartbeat, catch_up)
+        && heartbeat > catch_up / 2
+    {
+        faults.push(format!(
+            "brokers.config.haSendHeartbeatInterval: \"{heartbeat}\" is not allowed in groups with slaves, only at most half of haMaxTimeSlaveNotCatchup, which is {catch_up}: a slave that is silent for longer leaves the in-sync set"
+        ));
+    }
+    faults
+}
+
+/// The broker's default of haSendHeartbeatInterval.
+const HEARTBEAT_MS: i64 = 5_000;
+/// The broker's default of haMaxTimeSlaveNotCatchup.
+const CATCH_UP_MS: i64 = 15_000;
+/// Said of a buffer in front of copies.
+const BUFFERED_COPIES: &str = "brokers.config.transientStorePoolEnable: \"true\" is not allowed in groups with slaves: what waits in a buffer is on no slave";
+
+/// Said of the pair of broker keys that contradict each other in any group.
 const BUFFERED_SYNC: &str = "brokers.config.transientStorePoolEnable: \"true\" is not allowed with flushDiskType SYNC_FLUSH: what waits in a buffer cannot be on disk";
 
 /// The rule of that pair.
@@ -214,11 +245,12 @@ pub fn buffered_sync_rule() -> Value {
     })
 }
 
+fn buffers(config: &BTreeMap<String, String>) -> bool {
+    config.get("transientStorePoolEnable").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
 fn buffers_what_must_be_on_disk(config: &BTreeMap<String, String>) -> bool {
-    config.get("flushDiskType").is_some_and(|value| value == "SYNC_FLUSH")
-        && config
-            .get("transientStorePoolEnable")
-            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    buffers(config) && config.get("flushDiskType").is_some_and(|value| value == "SYNC_FLUSH")
 }
 
 /// Characters to insert, remove or replace to get from one key to another, whatever their case.

@@ -1,13 +1,19 @@
 //! A group's record as a Lease: the annotations are the record, the fields say the same to people.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt;
 use rocketmq_replication::{Epoch, GroupRecord, RecordError, ReplicaId, Versioned};
 
+use crate::apply::Objects;
 use crate::build::{meta, names};
 use crate::crd::RocketMQCluster;
+use crate::error::{Error, is_conflict};
+
+/// How soon a name that somebody else's Lease has is tried again. Watches do not show that Lease.
+pub const FOREIGN_RETRY: Duration = Duration::from_secs(15);
 
 /// The record in a Lease, with what its successor must be conditional on.
 ///
@@ -45,6 +51,62 @@ pub fn first(cluster: &RocketMQCluster, number: i32, record: &GroupRecord) -> Le
     };
     set(&mut lease, record);
     lease
+}
+
+/// Whether a Lease has the labels by which watches and lists find the record of `broker`.
+pub fn is_record(lease: &Lease, cluster: &str, broker: &str) -> bool {
+    let has = |(key, value): (&str, &str)| lease.labels().get(key).is_some_and(|v| v == value);
+    found_by(cluster, broker).into_iter().all(has)
+}
+
+fn found_by<'a>(cluster: &'a str, broker: &'a str) -> [(&'static str, &'a str); 3] {
+    [
+        (names::MANAGED_BY_LABEL, names::MANAGED_BY),
+        (names::CLUSTER_LABEL, cluster),
+        (names::GROUP_LABEL, broker),
+    ]
+}
+
+/// What is said of a Lease that has the name of a group and is not its record.
+pub fn foreign(cluster: &str, broker: &str) -> String {
+    let labels = found_by(cluster, broker).map(|(key, value)| format!("{key}={value}"));
+    format!(
+        "Lease {broker} is not the group's record, it lacks one of the labels {}: delete it if it is somebody else's; if it was the record, give it its labels back",
+        labels.join(", ")
+    )
+}
+
+/// What became of a record that was to be made.
+pub enum Created {
+    /// It is there now.
+    Made(Box<Lease>),
+    /// It was there already, and a cache does not know yet.
+    Known,
+    /// A Lease of that name is something else.
+    Foreign,
+}
+
+/// Makes the record of a group that has none.
+///
+/// # Errors
+/// Fails when the API server does.
+pub async fn create(
+    objects: &Objects,
+    cluster: &RocketMQCluster,
+    number: i32,
+    record: &GroupRecord,
+) -> Result<Created, Error> {
+    let lease = first(cluster, number, record);
+    match objects.create(&lease).await {
+        Ok(made) => Ok(Created::Made(Box::new(made))),
+        Err(Error::Kubernetes { source, .. }) if is_conflict(&source) => {
+            let (name, broker) = (cluster.name_any(), lease.name_any());
+            let there = objects.get::<Lease>(&broker).await?;
+            let is_foreign = there.is_some_and(|lease| !is_record(&lease, &name, &broker));
+            Ok(if is_foreign { Created::Foreign } else { Created::Known })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// `lease` with another record, at the version that was read.
@@ -97,6 +159,17 @@ mod tests {
         assert_eq!(read(&after), Ok(Versioned { version: "9".to_owned(), record: next }));
         assert_eq!(after.annotations()["theirs"], "x");
         assert_eq!(after.spec.expect("a spec").holder_identity, None);
+    }
+
+    #[test]
+    fn a_lease_that_lacks_a_label_is_not_the_record() {
+        let mut lease = first(&crate::build::tests::cluster(), 1, &record());
+        assert!(is_record(&lease, "demo", "demo-broker-1"));
+        assert!(!is_record(&lease, "demo", "demo-broker-0"));
+        lease.labels_mut().remove(names::MANAGED_BY_LABEL);
+        assert!(!is_record(&lease, "demo", "demo-broker-1"));
+        let text = foreign("demo", "demo-broker-1");
+        assert!(text.contains("app.kubernetes.io/managed-by=rocketmq-operator"), "{text}");
     }
 
     #[test]

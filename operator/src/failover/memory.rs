@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use rocketmq_replication::{
     Epoch, GroupRecord, Holder, Millis, Policy, Reason, ReplicaId, Supervisor,
@@ -12,6 +13,9 @@ use rocketmq_replication::{
 
 use tokio::time::Instant;
 
+use crate::build::names;
+use crate::context::namespace_of;
+use crate::crd::RocketMQCluster;
 use crate::crd::cluster::FailoverStatus;
 
 /// After a switchover that was aborted, the operator asks for none of its own for this long: each holds
@@ -21,9 +25,12 @@ const ASK_AGAIN_MS: u64 = 60_000;
 /// Namespace and brokerName.
 type Key = (String, String);
 
+/// UID of the cluster, and what is remembered of its group.
+type Entry = (String, Arc<Mutex<Remembered>>);
+
 /// Everything remembered.
 pub struct Groups {
-    groups: Mutex<HashMap<Key, Arc<Mutex<Remembered>>>>,
+    groups: Mutex<HashMap<Key, Entry>>,
     started: Instant,
 }
 
@@ -41,15 +48,35 @@ impl Groups {
         Millis(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
-    /// What is remembered of a group.
-    pub fn of(&self, namespace: &str, broker: &str) -> Arc<Mutex<Remembered>> {
-        let key = (namespace.to_owned(), broker.to_owned());
-        Arc::clone(self.groups.lock().entry(key).or_default())
+    /// What is remembered of a group of this very cluster: nothing of a namesake that was deleted.
+    pub fn of(&self, cluster: &RocketMQCluster, broker: &str) -> Arc<Mutex<Remembered>> {
+        let key = (namespace_of(cluster), broker.to_owned());
+        let uid = cluster.uid().unwrap_or_default();
+        let mut groups = self.groups.lock();
+        let (known, remembered) = groups.entry(key).or_default();
+        if *known != uid {
+            *known = uid;
+            *remembered = Arc::default();
+        }
+        Arc::clone(remembered)
     }
 
     /// Forgets a group that is gone.
     pub fn forget(&self, namespace: &str, broker: &str) {
         self.groups.lock().remove(&(namespace.to_owned(), broker.to_owned()));
+    }
+
+    /// Forgets every group of a cluster that is gone; returns their names.
+    pub fn forget_all(&self, namespace: &str, cluster: &str) -> Vec<String> {
+        let mut forgotten = Vec::new();
+        self.groups.lock().retain(|(of, broker), _| {
+            let goes = of == namespace && names::broker_number(cluster, broker).is_some();
+            if goes {
+                forgotten.push(broker.clone());
+            }
+            !goes
+        });
+        forgotten
     }
 }
 
@@ -220,6 +247,22 @@ mod tests {
             in_sync: [ReplicaId(1), ReplicaId(2)].into(),
             ..GroupRecord::default()
         }
+    }
+
+    #[test]
+    fn a_cluster_that_is_made_anew_has_no_past() {
+        let groups = Groups::default();
+        let mut cluster = crate::build::tests::cluster();
+        let broker = names::broker("demo", 0);
+        groups.of(&cluster, &broker).lock().blocked = Some("why".to_owned());
+        assert!(groups.of(&cluster, &broker).lock().blocked.is_some());
+        cluster.metadata.uid = Some("another".to_owned());
+        assert_eq!(groups.of(&cluster, &broker).lock().blocked, None);
+
+        groups.of(&cluster, &broker).lock().blocked = Some("why".to_owned());
+        assert_eq!(groups.forget_all("ns", "other"), Vec::<String>::new());
+        assert_eq!(groups.forget_all("ns", "demo"), [broker]);
+        assert!(groups.groups.lock().is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use rocketmq_replication::ReplicaId;
 use serde_json::{Value, json};
 
-use crate::build::names;
+use crate::build::{Scale, names};
 use crate::crd::{
     ALLOW_UNCLEAN_ANNOTATION, FENCE_ANNOTATION, RocketMQCluster, SWITCHOVER_ANNOTATION,
 };
@@ -55,6 +55,55 @@ pub fn unclean(annotations: &BTreeMap<String, String>, broker: &str) -> bool {
     entries(annotations, ALLOW_UNCLEAN_ANNOTATION).any(|entry| entry == broker)
 }
 
+/// What the entries of an annotation may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Groups whose master is appointed.
+    Groups,
+    /// Their pods; `*` for all.
+    Pods,
+    /// Either.
+    GroupsAndPods,
+}
+
+/// Entries of an annotation that name nobody who could do what it asks for, each with the reason.
+pub fn strangers(
+    cluster: &RocketMQCluster,
+    scale: &Scale,
+    annotation: &str,
+    named: Named,
+) -> Vec<(String, String)> {
+    let name = cluster.name_any();
+    entries(cluster.annotations(), annotation)
+        .filter(|entry| !(named == Named::Pods && *entry == "*"))
+        .filter_map(|entry| Some((entry.to_owned(), stranger(&name, scale, entry, named)?)))
+        .collect()
+}
+
+/// Why an entry names nobody, if so.
+fn stranger(cluster: &str, scale: &Scale, entry: &str, named: Named) -> Option<String> {
+    let exists = |number: &i32| *number < scale.groups;
+    let group = names::broker_number(cluster, entry).filter(exists);
+    let pod = (0..scale.groups).find_map(|number| {
+        Some((number, names::replica_of(&names::broker(cluster, number), entry)?))
+    });
+    let (number, replica) = match (group, pod) {
+        (Some(number), _) if named != Named::Pods => (number, None),
+        (_, Some((number, replica))) if named != Named::Groups => (number, Some(replica)),
+        (Some(_), _) => return Some("that is a group, name its pods".to_owned()),
+        (None, Some(_)) => return Some("that is a pod, name its group".to_owned()),
+        (None, None) => return Some("the cluster has nothing of that name".to_owned()),
+    };
+    let broker = names::broker(cluster, number);
+    match scale.appointed.get(&number) {
+        None => Some(format!("{broker} has no slaves, and its only broker no record")),
+        Some(appointed) if replica.is_some_and(|id| id.0 > i64::from(appointed.pods)) => {
+            Some(format!("{broker} has no such pod, it has {}", appointed.pods))
+        }
+        Some(_) => None,
+    }
+}
+
 /// A patch that takes `entry` out of an annotation, or puts `instead` in its place. It holds the
 /// resource version, so that what people change meanwhile is not lost. `None` when it is not there.
 pub fn answered(
@@ -88,6 +137,7 @@ fn entries<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build::Appointed;
 
     fn annotations(annotation: &str, value: &str) -> BTreeMap<String, String> {
         BTreeMap::from([(annotation.to_owned(), value.to_owned())])
@@ -121,6 +171,41 @@ mod tests {
         assert_eq!(asked("b-broker-1-0"), None);
         assert!(unclean(&annotations(ALLOW_UNCLEAN_ANNOTATION, "x,b-broker-0"), "b-broker-0"));
         assert!(!unclean(&BTreeMap::new(), "b-broker-0"));
+    }
+
+    #[test]
+    fn names_that_are_nobodys_are_told_apart() {
+        let cluster = crate::build::tests::cluster();
+        let with_slaves = Appointed { pods: 2, by_role: true };
+        let scale = Scale {
+            name_servers_listed: 1,
+            name_server_pods: 1,
+            groups: 2,
+            appointed: BTreeMap::from([(0, with_slaves)]),
+        };
+        let why = |entry: &str, named| stranger(&cluster.name_any(), &scale, entry, named);
+        for (entry, named, wanted) in [
+            ("demo-broker-0", Named::GroupsAndPods, None),
+            ("demo-broker-0-1", Named::GroupsAndPods, None),
+            ("demo-broker-0-1", Named::Pods, None),
+            ("demo-broker-0", Named::Groups, None),
+            ("demo-broker-0-2", Named::GroupsAndPods, Some("no such pod, it has 2")),
+            ("demo-broker-1", Named::GroupsAndPods, Some("demo-broker-1 has no slaves")),
+            ("demo-broker-1-0", Named::Pods, Some("demo-broker-1 has no slaves")),
+            ("demo-broker-2", Named::GroupsAndPods, Some("nothing of that name")),
+            ("other-broker-0", Named::Groups, Some("nothing of that name")),
+            ("demo-broker-0-0", Named::Groups, Some("that is a pod")),
+            ("demo-broker-0", Named::Pods, Some("that is a group")),
+        ] {
+            let found = why(entry, named);
+            match wanted {
+                None => assert_eq!(found, None, "{entry} {named:?}"),
+                Some(part) => {
+                    let found = found.unwrap_or_else(|| panic!("{entry} {named:?}"));
+                    assert!(found.contains(part), "{entry} {named:?}: {found}");
+                }
+            }
+        }
     }
 
     #[test]

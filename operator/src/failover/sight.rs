@@ -1,26 +1,14 @@
 //! What pods show of a group's replicas: pure.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
-use rocketmq_replication::{Holder, ReplicaId};
+use rocketmq_replication::Holder;
 
 use crate::build::names;
 
 /// Container of the broker in its pod.
 const CONTAINER: &str = "broker";
-
-/// The pods of a group by replica.
-pub fn replicas<'a>(
-    broker: &str,
-    pods: impl IntoIterator<Item = &'a Pod>,
-) -> BTreeMap<ReplicaId, &'a Pod> {
-    pods.into_iter()
-        .filter_map(|pod| Some((names::replica_of(broker, pod.metadata.name.as_deref()?)?, pod)))
-        .collect()
-}
 
 /// Where a pod's broker is asked: the pod's own address, which needs no name and leads to no other.
 pub fn address(pod: &Pod) -> Option<String> {

@@ -11,8 +11,9 @@ use rocketmq_replication::{
     Decision, Epoch, GroupRecord, Millis, Policy, Reason, ReplicaId, Report, Seen, Versioned,
 };
 
+use super::lease::{self, Created};
 use super::memory::Loss;
-use super::{Group, SOON, changed_hands, lease, request, sight};
+use super::{Group, SOON, request, sight};
 use crate::cluster::observe::is_ready;
 use crate::conditions::whole_seconds;
 use crate::crd::ALLOW_UNCLEAN_ANNOTATION;
@@ -69,7 +70,7 @@ impl Group<'_> {
             }
             Decision::Blocked(reason) => {
                 self.note_loss(now, reason);
-                if is_news(reason) {
+                if is_loss(reason) {
                     self.blocked(label(reason), self.explained(reason)).await;
                 }
                 Ok(Action::requeue(SOON))
@@ -163,8 +164,7 @@ impl Group<'_> {
     }
 
     fn note_loss(&self, now: Millis, reason: Reason) {
-        // A group that is new has lost nobody, nor has one whose master handed over.
-        if !matches!(reason, Reason::Created | Reason::LeaseHeld | Reason::TakingOver) {
+        if is_loss(reason) {
             self.memory.lock().lost(now);
         }
     }
@@ -203,8 +203,17 @@ impl Group<'_> {
         let written = match found {
             Some(found) => self.replace(found, &record).await?,
             None => {
-                let lease = lease::first(&self.cluster, self.number, &record);
-                changed_hands(self.objects.create(&lease).await)?
+                let (objects, cluster) = (&self.objects, &self.cluster);
+                match lease::create(objects, cluster, self.number, &record).await? {
+                    Created::Made(_) => true,
+                    // The watch has not brought it.
+                    Created::Known => return Ok(Action::requeue(SOON)),
+                    Created::Foreign => {
+                        let text = lease::foreign(&cluster.name_any(), &self.broker);
+                        self.blocked("ForeignLease", text).await;
+                        return Ok(Action::requeue(lease::FOREIGN_RETRY));
+                    }
+                }
             }
         };
         if !written {
@@ -261,10 +270,9 @@ impl Group<'_> {
             reason: reason.to_owned(),
             duration_ms: i64::try_from(took_ms).unwrap_or(i64::MAX),
         });
-        let was = from.map(|from| format!(" instead of {from}")).unwrap_or_default();
         let note = format!(
-            "{}: {pod} is master{was}, epoch {epoch}, {:.1} s after the loss was noticed",
-            self.broker,
+            "{}, epoch {epoch}, {:.1} s after the loss was noticed",
+            self.is_master(&pod, from.as_deref()),
             seconds(loss.since, now)
         );
         self.event(Happening::FailoverCompleted, note).await;
@@ -281,10 +289,10 @@ impl Group<'_> {
     }
 }
 
-/// Whether people should hear of it. A group that is being made, or whose brokers all start again, is
-/// seen in `Progressing`.
-fn is_news(reason: Reason) -> bool {
-    !matches!(reason, Reason::Created | Reason::LeaseHeld | Reason::TakingOver)
+/// Whether a master is lost where nobody is appointed for this reason, and people should hear of it. A
+/// group that is new has lost nobody, nor has one whose master handed over; `Progressing` shows both.
+fn is_loss(reason: Reason) -> bool {
+    !matches!(reason, Reason::Created | Reason::TakingOver)
 }
 
 /// A reason as the status and metrics name it.
@@ -299,7 +307,6 @@ fn label(reason: Reason) -> &'static str {
         Reason::Unclean => "Unclean",
         Reason::MemberSilent(_) => "MemberSilent",
         Reason::ReplicaSilent(_) => "ReplicaSilent",
-        Reason::LeaseHeld => "LeaseHeld",
         Reason::TakingOver => "TakingOver",
         Reason::NoSafeCandidate => "NoSafeCandidate",
         Reason::MasterFenced => "MasterFenced",

@@ -57,6 +57,9 @@ impl Group<'_> {
                 self.memory.lock().asked = None;
                 return Ok(false);
             }
+            if record.holder.is_none() {
+                return Ok(false);
+            }
             return self.hand_over(found, asked.to, &asked.reason, now).await;
         }
         Ok(false)
@@ -96,28 +99,35 @@ impl Group<'_> {
             Target::Any => self.best_target(record),
         };
         let Some(to) = to else {
-            let note = format!("{}: no slave has every message and is ready", self.broker);
-            self.event(Happening::SwitchoverAborted, note).await;
-            self.take_away(SWITCHOVER_ANNOTATION, entry, None).await;
-            return Ok(false);
+            return self.decline(entry, "no slave has every message and is ready").await;
         };
         if record.master == Some(to) && record.holder.is_some() {
-            self.take_away(SWITCHOVER_ANNOTATION, entry, None).await;
-            return Ok(false);
+            let why = format!("{} is the master already", self.pod_name(to));
+            return self.decline(entry, &why).await;
         }
         if let Some(why) = self.unfit(record, to) {
-            let note = format!("{}: {} {why}", self.broker, self.pod_name(to));
-            self.event(Happening::SwitchoverAborted, note).await;
-            self.take_away(SWITCHOVER_ANNOTATION, entry, None).await;
-            return Ok(false);
+            return self.decline(entry, &format!("{} {why}", self.pod_name(to))).await;
         }
-        if record.holder.is_none() {
+        let is_fenced = record.master.is_some_and(|master| record.fenced.contains(&master));
+        if record.holder.is_none() && !is_fenced {
             // Somebody is being appointed; when that is done there is a master that can hand over.
-            return Ok(false);
+            let blocked = self.memory.lock().blocked.clone();
+            return match blocked {
+                Some(why) => self.decline(entry, &format!("no master can hand over: {why}")).await,
+                None => Ok(false),
+            };
         }
         // From here on it is a request for this pod: done once, whoever goes on with it.
         self.take_away(SWITCHOVER_ANNOTATION, entry, Some(&self.pod_name(to))).await;
         self.hand_over(found, to, "asked for by annotation", now).await
+    }
+
+    /// Answers a request for a switchover that will not be.
+    async fn decline(&self, entry: &str, why: &str) -> Result<bool, Error> {
+        let note = format!("{}: {why}", self.broker);
+        self.event(Happening::SwitchoverAborted, note).await;
+        self.take_away(SWITCHOVER_ANNOTATION, entry, None).await;
+        Ok(false)
     }
 
     /// The ready member of the in-sync set, other than the master, with the lowest id.
@@ -142,6 +152,8 @@ impl Group<'_> {
         }
     }
 
+    /// Asks for it in the record: the master hands over. Where a fenced one has given its lease back,
+    /// nobody has to, and the request lets the next one be appointed.
     async fn hand_over(
         &self,
         found: (&Lease, &Versioned),
@@ -150,9 +162,6 @@ impl Group<'_> {
         now: Millis,
     ) -> Result<bool, Error> {
         let record = &found.1.record;
-        if record.holder.is_none() {
-            return Ok(false);
-        }
         let next = GroupRecord { handover: Some(to), ..record.clone() };
         if self.replace(found, &next).await? {
             self.memory.lock().handover = Some(Handover { to, epoch: record.epoch, since: now });

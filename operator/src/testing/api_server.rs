@@ -24,6 +24,7 @@ struct State {
     version: u64,
     writes: Vec<String>,
     events: Vec<String>,
+    notes: Vec<String>,
     refuse_writes_to: Option<String>,
 }
 
@@ -94,7 +95,16 @@ impl ApiServer {
 
     /// Reasons of the events since the last call.
     pub(crate) fn take_events(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.lock().events)
+        let mut state = self.state.lock();
+        state.notes.clear();
+        std::mem::take(&mut state.events)
+    }
+
+    /// Notes of the events since the last call of this or of [`ApiServer::take_events`].
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        let mut state = self.state.lock();
+        state.events.clear();
+        std::mem::take(&mut state.notes)
     }
 
     /// Answers 500 to writes of a kind from now on.
@@ -205,6 +215,7 @@ impl State {
         let key = (plural.to_owned(), name.unwrap_or_default().to_owned());
         if plural == "events" {
             self.events.push(body["reason"].as_str().unwrap_or_default().to_owned());
+            self.notes.push(body["note"].as_str().unwrap_or_default().to_owned());
             return (StatusCode::CREATED, body.clone());
         }
         if *method != Method::GET {

@@ -37,12 +37,12 @@ pub const OWNED_BROKER_KEYS: &[(&str, &str)] = &[
     ("metricsPromExporterPort", "it is 5557"),
     ("minInSyncReplicas", "use brokers.replication.minInSyncReplicas"),
     ("namesrvAddr", "it follows from nameServers.replicas"),
-    ("readOnlyCommitLogStorePaths", "the store is on the group's volume"),
+    ("readOnlyCommitLogStorePaths", "the store is on the broker's volume"),
     ("replicaHost", "it is the name of the pod's Service"),
-    ("rocketmqHome", "the store is on the group's volume"),
-    ("storePathCommitLog", "the store is on the group's volume"),
-    ("storePathEpochFile", "the store is on the group's volume"),
-    ("storePathRootDir", "the store is on the group's volume"),
+    ("rocketmqHome", "the store is on the broker's volume"),
+    ("storePathCommitLog", "the store is on the broker's volume"),
+    ("storePathEpochFile", "the store is on the broker's volume"),
+    ("storePathRootDir", "the store is on the broker's volume"),
     ("totalReplicas", "use brokers.replicasPerGroup"),
 ];
 

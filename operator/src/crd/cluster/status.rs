@@ -26,7 +26,7 @@ pub struct RocketMQClusterStatus {
     /// The broker groups by number.
     #[serde(default)]
     pub groups: Vec<GroupStatus>,
-    /// Groups whose pod is ready, of whatever template it is.
+    /// Groups with a master at work whose pod is ready, of whatever template that is.
     #[serde(default)]
     pub groups_ready: i32,
     /// Groups wanted.

@@ -123,3 +123,52 @@ fn a_buffer_in_front_of_a_synchronous_disk_is_refused() {
     assert!(LoadedConfig::from_pairs(&both).is_err());
     assert!(buffers_what_must_be_on_disk(&BTreeMap::from(both)));
 }
+
+/// Values around the bounds that two keys set each other, and a buffer: the operator and a broker of a
+/// group with slaves agree.
+#[test]
+fn what_contradicts_slaves_is_refused_as_the_broker_does() {
+    let given = |key: &str, value: Option<&str>| value.map(|v| (key.to_owned(), v.to_owned()));
+    let mut refused = 0;
+    for heartbeat in [None, Some("100"), Some("7500"), Some("7501"), Some("60000")] {
+        for catch_up in [None, Some("199"), Some("200"), Some("10000"), Some("15001")] {
+            for buffer in [None, Some("false"), Some("TRUE")] {
+                let pairs: Vec<(String, String)> = [
+                    given("haSendHeartbeatInterval", heartbeat),
+                    given("haMaxTimeSlaveNotCatchup", catch_up),
+                    given("transientStorePoolEnable", buffer),
+                ]
+                .into_iter()
+                .flatten()
+                .collect();
+                let mut whole = pairs.clone();
+                whole.push(("coordinator".to_owned(), "kubernetes".to_owned()));
+                let broker = LoadedConfig::from_pairs(&whole).map(drop);
+                let faults = faults_with_slaves(&pairs.iter().cloned().collect());
+                assert_eq!(faults.is_empty(), broker.is_ok(), "{pairs:?}: {faults:?} {broker:?}");
+                refused += faults.len();
+            }
+        }
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn groups_without_slaves_may_buffer() {
+    let spec: RocketMQClusterSpec = serde_json::from_value(json!({
+        "brokers": {
+            "groups": 1, "storage": {"size": "1Gi"},
+            "config": {"transientStorePoolEnable": "true", "haSendHeartbeatInterval": "60000"},
+        },
+    }))
+    .expect("a spec");
+    assert_eq!(Refused::of(&spec, false).text(), None);
+    let text = Refused::of(&spec, true).text().expect("refused");
+    for part in [
+        "brokers.config.transientStorePoolEnable: \"true\" is not allowed in groups with slaves",
+        "brokers.config.haSendHeartbeatInterval: \"60000\" is not allowed in groups with slaves, only at most half of haMaxTimeSlaveNotCatchup, which is 15000",
+        "no pod is changed before this is corrected",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
