@@ -205,6 +205,12 @@ impl Group {
         &self.replicas[number].broker
     }
 
+    /// The processes of those that run.
+    pub fn processes(&mut self) -> Result<Vec<u32>> {
+        let running = self.replicas.iter_mut().filter(|replica| replica.broker.is_started());
+        running.map(|replica| Ok(replica.broker.running()?.id())).collect()
+    }
+
     /// Starts a replica that does not run.
     pub fn run(&mut self, number: usize) -> Result<()> {
         self.lock()[number].is_gone = false;

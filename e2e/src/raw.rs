@@ -27,6 +27,7 @@ pub mod code {
     pub const GET_BROKER_CLUSTER_INFO: i32 = 106;
     pub const SEND_MESSAGE_V2: i32 = 310;
     pub const SEND_BATCH_MESSAGE: i32 = 320;
+    pub const GET_BROKER_HA_STATUS: i32 = 907;
     pub const GET_BROKER_EPOCH_CACHE: i32 = 1007;
 }
 

@@ -37,6 +37,14 @@ const CASES: [Case; 3] = [
     },
 ];
 
+/// What brokers under load are started with, both makes.
+pub const BROKER_SETTINGS: [(&str, &str); 3] = [
+    ("mappedFileSizeCommitLog", "1073741824"),
+    ("mappedFileSizeConsumeQueue", "6000000"),
+    // The load runs into no flow control on a slow disk.
+    ("waitTimeMillsInSendQueue", "5000"),
+];
+
 /// What one round measured.
 #[derive(Clone, Copy, Default)]
 struct Round {
@@ -96,62 +104,86 @@ fn measure(case: &Case, peer: Peer, directory: &Path, options: &Options) -> Resu
     let metrics = ports::allocate()?;
     let metrics_text = metrics.to_string();
     let namesrv = Namesrv::start(peer, &directory.join("namesrv"))?;
-    let settings = [
-        ("mappedFileSizeCommitLog", "1073741824"),
-        ("mappedFileSizeConsumeQueue", "6000000"),
+    let mut settings = BROKER_SETTINGS.to_vec();
+    settings.extend([
         ("metricsExporterType", "PROM"),
         ("metricsPromExporterPort", metrics_text.as_str()),
-        // The load runs into no flow control on a slow disk.
-        ("waitTimeMillsInSendQueue", "5000"),
-    ];
+    ]);
     let mut broker =
         Broker::new(peer, &directory.join("broker"), &namesrv.address(), "bench", &settings)?;
     broker.start()?;
+    let process = broker.running()?.id();
+    let sample = || Ok((cpu_seconds(process)?, socket_calls(peer, metrics)?));
+    let load = run_load(case.body_bytes, case.arguments, &namesrv, directory, options, sample)?;
+    let ((cpu_before, calls_before), (cpu, calls)) = (load.before, load.after);
+    Ok(Round {
+        messages_per_second: load.messages_per_second,
+        broker_cpu: (cpu - cpu_before) * 100_000.0 / load.messages,
+        client_cpu: load.client_cpu,
+        p99_ms: load.p99_ms,
+        rss_mib: resident_mib(process)?,
+        socket_calls: calls
+            .zip(calls_before)
+            .map(|(after, before)| (after - before) / load.messages),
+    })
+}
+
+/// What one load measured, and what `sample` said at the ends of its window.
+pub struct Load<T> {
+    pub messages: f64,
+    pub messages_per_second: f64,
+    /// Of the client, for 100 000 messages.
+    pub client_cpu: f64,
+    pub p99_ms: f64,
+    pub before: T,
+    pub after: T,
+}
+
+/// Lets Apache's client send to the one broker, or group of brokers, of a name server; see the Bench
+/// program under e2e/java for `arguments`.
+pub fn run_load<T>(
+    body_bytes: u32,
+    arguments: &[&str],
+    namesrv: &Namesrv,
+    directory: &Path,
+    options: &Options,
+    sample: impl Fn() -> Result<T>,
+) -> Result<Load<T>> {
     let mut client = Client::Java53.command(directory)?;
     // Tests start faster with the quick compiler alone; a load must not be limited by it.
     client.arg("serve").env("_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4");
     let programs = Programs::start_command(Client::Java53, client, &directory.join("client.log"))?;
     wait_for_quiet();
-    let (body, warmup, seconds) = (
-        case.body_bytes.to_string(),
-        options.warmup_seconds.to_string(),
-        options.seconds.to_string(),
-    );
-    let mut arguments = vec!["--topic", "BenchmarkTest", "--size", &body];
-    arguments.extend(["--warmup-seconds", &warmup, "--seconds", &seconds]);
-    arguments.extend(case.arguments);
-    let bench = programs.bench(&namesrv.address(), &arguments)?;
+    let (body, warmup, seconds) =
+        (body_bytes.to_string(), options.warmup_seconds.to_string(), options.seconds.to_string());
+    let mut all = vec!["--topic", "BenchmarkTest", "--size", &body];
+    all.extend(["--warmup-seconds", &warmup, "--seconds", &seconds]);
+    all.extend(arguments);
+    let bench = programs.bench(&namesrv.address(), &all)?;
     let limit = Duration::from_secs(options.warmup_seconds + options.seconds + 60);
     bench.wait("its window", limit, |output| {
         output.lines.iter().any(|line| matches!(line, Line::Measuring)).then_some(())
     })?;
-    let process = broker.running()?.id();
-    let cpu_before = cpu_seconds(process)?;
-    let calls_before = socket_calls(peer, metrics)?;
+    let before = sample()?;
     let figures = bench.wait("its figures", limit, |output| {
         output.lines.iter().find_map(|line| match line {
             Line::Bench(figures) => Some(figures.clone()),
             _ => None,
         })
     })?;
-    let cpu = cpu_seconds(process)? - cpu_before;
-    let calls_after = socket_calls(peer, metrics)?;
-    let rss_mib = resident_mib(process)?;
+    let after = sample()?;
     let figure = |name: &str| {
         figures.get(name).and_then(serde_json::Value::as_f64).with_context(|| format!("no {name}"))
     };
     ensure!(figure("errors")? == 0.0, "the load saw errors: {:?}", figures.get("firstError"));
-    let messages = figure("messages")?;
     bench.finish(Duration::from_secs(60))?;
-    Ok(Round {
+    Ok(Load {
+        messages: figure("messages")?,
         messages_per_second: figure("messagesPerSecond")?,
-        broker_cpu: cpu * 100_000.0 / messages,
         client_cpu: figure("clientCpuSecondsPer100000")?,
         p99_ms: figure("p99Ms")?,
-        rss_mib,
-        socket_calls: calls_after
-            .zip(calls_before)
-            .map(|(after, before)| (after - before) / messages),
+        before,
+        after,
     })
 }
 

@@ -9,6 +9,7 @@ mod filters;
 mod java_client;
 mod meter;
 mod rebalance;
+mod replication;
 mod retries;
 mod standalone;
 mod transactions;
@@ -48,6 +49,9 @@ fn main() -> Result<()> {
     }
     if options.wants("rebalance") {
         rebalance::run(&place("rebalance"))?;
+    }
+    if options.wants("replication") {
+        replication::run(&place("replication"), &options)?;
     }
     if options.wants("filters") {
         filters::run(&place("filters"))?;
