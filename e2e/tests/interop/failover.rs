@@ -120,7 +120,7 @@ fn survive(seed: u64) -> Result<()> {
         let Some(fault) = faults.pop() else { break };
         sleep(Duration::from_micros(random.random_range(0..300_000)));
         let began = Instant::now();
-        disturb(&mut group, fault)
+        disturb(&mut group, fault, &acknowledged)
             .with_context(|| format!("round {round}, {fault:?}\n{}", group.logs()))?;
         flowing(&acknowledged)
             .with_context(|| format!("after round {round}, {fault:?}\n{}", group.logs()))?;
@@ -169,7 +169,7 @@ fn survive(seed: u64) -> Result<()> {
     Ok(())
 }
 
-fn disturb(group: &mut Group, fault: Fault) -> Result<()> {
+fn disturb(group: &mut Group, fault: Fault, acknowledged: &dyn Fn() -> usize) -> Result<()> {
     group.wait_in_sync()?;
     let master = group.master()?;
     match fault {
@@ -183,10 +183,11 @@ fn disturb(group: &mut Group, fault: Fault) -> Result<()> {
         }
         Fault::CutOff => {
             group.cut(master, true);
-            // Whoever is master then, it goes on.
             sleep(Duration::from_secs(LEASE_SECONDS + 2));
+            // Whoever is master then, it goes on, and not only when the cut is mended.
+            let answered = flowing(acknowledged);
             group.cut(master, false);
-            return Ok(());
+            return answered.context("while the master is cut off from its Lease");
         }
         Fault::HandOver => group.hand_over((master + 1) % 3)?,
         Fault::KillUnsupervised => {

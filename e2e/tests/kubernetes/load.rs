@@ -1,6 +1,7 @@
 //! A Java producer and a Java consumer that run throughout a test, and the ledger that judges them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::kubernetes::{LIMIT, Namespace, condition};
@@ -50,8 +51,13 @@ impl Load {
 
     /// Waits until so many more sends are answered.
     pub fn flowing(&self, more: usize) -> Result<()> {
+        self.flowing_within(more, LIMIT)
+    }
+
+    /// The same, for no longer than `limit`.
+    pub fn flowing_within(&self, more: usize, limit: Duration) -> Result<()> {
         let before = self.producer.acknowledged();
-        wait::until("answered sends", LIMIT, || {
+        wait::until("answered sends", limit, || {
             let now = self.producer.acknowledged();
             ensure!(now >= before + more, "{} answered since", now - before);
             Ok(())
