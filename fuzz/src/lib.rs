@@ -5,6 +5,7 @@ pub mod config;
 pub mod consume_queue_ext;
 pub mod fastjson;
 pub mod frame;
+pub mod ha_stream;
 pub mod header;
 pub mod index;
 pub mod properties;
