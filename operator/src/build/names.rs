@@ -32,6 +32,9 @@ pub const NAME_SERVER_TIER: &str = "name-server";
 /// Value of the tier label of brokers.
 pub const BROKER_TIER: &str = "broker";
 
+/// Container of the broker in its pod.
+pub const BROKER_CONTAINER: &str = "broker";
+
 /// Port of the name server.
 pub const NAME_SERVER_PORT: i32 = 9876;
 /// Main port of the broker.

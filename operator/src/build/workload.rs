@@ -115,7 +115,7 @@ pub(crate) fn broker_group(
         &[pod::HOSTS]
     };
     let template = pod::template(&pod::Parts {
-        container: "broker",
+        container: names::BROKER_CONTAINER,
         image: image::broker(&cluster.spec, defaults),
         image_spec: &cluster.spec.image,
         config_map: object.clone(),

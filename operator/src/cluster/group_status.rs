@@ -103,6 +103,7 @@ fn replicas(tier: &TierView<'_>, members: &Members, seen: &Seen<'_>) -> Vec<Repl
 
 fn version(pod: &PodView<'_>) -> Option<String> {
     let spec = pod.pod.spec.as_ref()?;
-    let container = spec.containers.iter().find(|container| container.name == "broker")?;
+    let container =
+        spec.containers.iter().find(|container| container.name == names::BROKER_CONTAINER)?;
     Some(image::version(container.image.as_deref()?).to_owned())
 }

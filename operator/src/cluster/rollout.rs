@@ -164,6 +164,18 @@ impl<'a> TierView<'a> {
         }
     }
 
+    /// Whether a pod that is not ready runs, and is a slave that lacks messages.
+    fn copies(&self, pod: &PodView<'_>) -> bool {
+        let lacks =
+            self.members.as_ref().is_some_and(|members| !members.in_sync.contains(&pod.name));
+        let status = pod.pod.status.as_ref();
+        let mut containers =
+            status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
+        lacks
+            && containers
+                .any(|one| one.name == names::BROKER_CONTAINER && one.started == Some(true))
+    }
+
     /// Pods that are ready.
     pub fn ready(&self) -> i32 {
         count(self.pods.iter().filter(|pod| pod.ready))
@@ -220,12 +232,20 @@ pub fn plan<'a>(tiers: &[TierView<'a>], registered: bool, now: Timestamp) -> Rol
     if let Some(broken) = pods().find(|pod| !pod.ready && !pod.updated) {
         return Roll::Replace { pod: broken.clone(), reason: broken.reason };
     }
-    if let Some(starting) = pods().find(|pod| !pod.ready) {
+    let mut unready = tiers
+        .iter()
+        .flat_map(|tier| tier.pods.iter().map(move |pod| (tier, pod)))
+        .filter(|(_, pod)| !pod.ready);
+    if let Some((_, starting)) = unready.clone().find(|(tier, pod)| !tier.copies(pod)) {
         let since = starting.pod.metadata.creation_timestamp.as_ref();
         return Roll::Wait {
             step: format!("{} to be ready", starting.name),
             stuck: since.is_some_and(|since| now.duration_since(since.0) > STUCK_AFTER),
         };
+    }
+    // A slave is not ready before it has the log, which takes as long as it takes.
+    if let Some((_, copying)) = unready.next() {
+        return wait(format!("{} to be in sync", copying.name));
     }
     if let Some(tier) = tiers.iter().find(|tier| count(tier.pods.iter()) < tier.replicas) {
         return wait(format!("pods of {} to be created", tier.name));

@@ -106,6 +106,32 @@ fn a_pod_that_does_not_start_is_stuck_after_a_while() {
 }
 
 #[test]
+fn a_slave_that_copies_a_long_log_is_not_stuck() {
+    let running = |started: bool| {
+        let mut pod = pod();
+        pod.status = serde_json::from_value(serde_json::json!({"containerStatuses": [{
+            "name": "broker", "image": "b", "imageID": "", "ready": false, "restartCount": 0,
+            "started": started,
+        }]}))
+        .expect("a status");
+        pod
+    };
+    for (started, is_behind, is_stuck) in
+        [(true, true, false), (false, true, true), (true, false, true)]
+    {
+        let pod = running(started);
+        let views = with_members(&[GOOD, STARTING], &pod, |members| {
+            if is_behind {
+                members.in_sync.remove("t1-1");
+            }
+        });
+        let Roll::Wait { step, stuck } = plan(&views, true, at(1000)) else { panic!("a wait") };
+        assert_eq!(stuck, is_stuck, "started {started}, behind {is_behind}: {step}");
+        assert_eq!(step.contains("in sync"), !is_stuck, "{step}");
+    }
+}
+
+#[test]
 fn a_missing_pod_is_waited_for() {
     let pod = pod();
     let mut tiers = tiers(&[vec![OLD], vec![GOOD]], &pod);

@@ -7,9 +7,6 @@ use rocketmq_replication::Holder;
 
 use crate::build::names;
 
-/// Container of the broker in its pod.
-const CONTAINER: &str = "broker";
-
 /// Where a pod's broker is asked: the pod's own address, which needs no name and leads to no other.
 pub fn address(pod: &Pod) -> Option<String> {
     let ip = pod.status.as_ref()?.pod_ip.as_deref().filter(|ip| !ip.is_empty())?;
@@ -25,7 +22,11 @@ pub fn has_ended(holder: &Holder, lease: &Lease, pod: &Pod) -> bool {
     let taken = lease.spec.as_ref().and_then(|spec| spec.acquire_time.as_ref());
     let (true, Some(taken)) = (uid == pod.metadata.uid.as_deref(), taken) else { return false };
     let Some(status) = pod.status.as_ref().and_then(|status| {
-        status.container_statuses.as_ref()?.iter().find(|status| status.name == CONTAINER)
+        status
+            .container_statuses
+            .as_ref()?
+            .iter()
+            .find(|status| status.name == names::BROKER_CONTAINER)
     }) else {
         return false;
     };
