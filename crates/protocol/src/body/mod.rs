@@ -6,6 +6,7 @@
 pub mod assignment;
 pub mod auth;
 pub mod consume;
+pub mod controller;
 pub mod data_version;
 pub mod group;
 pub mod heartbeat;

@@ -8,6 +8,7 @@
 pub mod auth;
 pub mod client;
 pub mod config;
+pub mod controller;
 pub mod group;
 pub mod kv;
 pub mod message;
