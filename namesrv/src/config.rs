@@ -9,18 +9,31 @@ use std::path::PathBuf;
 
 use rocketmq_protocol::config::ConfigError;
 
+use crate::controller;
+
 /// The port of health and metrics unless configured: next to the broker's 5557, so that both fit on
 /// one machine.
 pub const METRICS_PORT_DEFAULT: u16 = 5558;
 
 /// Keys that are accepted for compatibility and change nothing here.
-const WITHOUT_EFFECT: [&str; 21] = [
+const WITHOUT_EFFECT: [&str; 32] = [
     "clientRequestThreadPoolNums",
     "clientRequestThreadPoolQueueCapacity",
     "clusterTest",
+    "controllerRequestThreadPoolQueueCapacity",
+    "controllerThreadPoolNums",
     "defaultThreadPoolNums",
     "defaultThreadPoolQueueCapacity",
     "enableShutdownGracefully",
+    "isProcessReadEvent",
+    "jRaftControllerRPCAddr",
+    "jRaftElectionTimeoutMs",
+    "jRaftGroupId",
+    "jRaftInitConf",
+    "jRaftScanWaitTimeoutMs",
+    "jRaftServerId",
+    "jRaftSnapshotIntervalSecs",
+    "mappedFileSize",
     "productEnvName",
     "serverAsyncSemaphoreValue",
     "serverCallbackExecutorThreads",
@@ -46,6 +59,16 @@ rocketmq_protocol::config_enum! {
         Disable = "DISABLE",
         /// Over HTTP, for Prometheus.
         Prom = "PROM",
+    }
+}
+
+rocketmq_protocol::config_enum! {
+    /// What agrees on masters (`controllerType`).
+    pub enum ControllerType {
+        /// A Raft group set up by the controllerDLeger keys. Not DLedger's own protocol.
+        DLedger = "DLedger",
+        /// RocketMQ's other one, which is not here.
+        JRaft = "jRaft",
     }
 }
 
@@ -98,8 +121,27 @@ rocketmq_protocol::config! {
         /// Whether a whole registration drops the group's topics that it no longer lists.
         pub delete_topic_with_broker_registration: bool =
             false => "deleteTopicWithBrokerRegistration";
-        /// Whether the controller runs in this process; only `false` is supported.
+        /// Whether a controller, which appoints the masters of broker groups, runs in this process.
         pub enable_controller_in_namesrv: bool = false => "enableControllerInNamesrv";
+        /// How controllers agree.
+        pub controller_type: ControllerType = ControllerType::DLedger => "controllerType";
+        /// Name of the group of controllers.
+        pub controller_dleger_group: String = String::new() => "controllerDLegerGroup";
+        /// All controllers, as `n0-host:port;n1-host:port`.
+        pub controller_dleger_peers: String = String::new() => "controllerDLegerPeers";
+        /// Which of them this one is, as `n0`.
+        pub controller_dleger_self_id: String = String::new() => "controllerDLegerSelfId";
+        /// Directory of the controller's files; empty: DLedgerController in the user's home.
+        pub controller_store_path: String = String::new() => "controllerStorePath";
+        /// Milliseconds between two searches for groups whose master is gone.
+        pub scan_inactive_master_interval: i64 =
+            5_000 => "scanInactiveMasterInterval", 10..=3_600_000;
+        /// How often an election that reached no majority of the controllers is tried at once.
+        pub elect_master_max_retry_count: i32 = 3 => "electMasterMaxRetryCount", 1..=100;
+        /// Whether a replica that may lack acknowledged messages becomes master when no other lives.
+        pub enable_elect_unclean_master: bool = false => "enableElectUncleanMaster";
+        /// Whether brokers are told of a new master at once.
+        pub notify_broker_role_changed: bool = true => "notifyBrokerRoleChanged";
         /// Seconds without traffic after which a connection is closed.
         pub server_channel_max_idle_time_seconds: u64 =
             120 => "serverChannelMaxIdleTimeSeconds", 1..=86_400;
@@ -116,9 +158,34 @@ rocketmq_protocol::config! {
         /// No effect.
         pub cluster_test: bool = false => "clusterTest";
         /// No effect.
+        pub controller_request_thread_pool_queue_capacity: i32 =
+            50_000 => "controllerRequestThreadPoolQueueCapacity";
+        /// No effect.
+        pub controller_thread_pool_nums: i32 = 16 => "controllerThreadPoolNums";
+        /// No effect.
         pub default_thread_pool_nums: i32 = 16 => "defaultThreadPoolNums";
         /// No effect.
         pub default_thread_pool_queue_capacity: i32 = 10_000 => "defaultThreadPoolQueueCapacity";
+        /// No effect: what is read is always what a majority agreed on.
+        pub is_process_read_event: bool = false => "isProcessReadEvent";
+        /// No effect.
+        pub jraft_controller_rpc_addr: String =
+            "localhost:9770,localhost:9771,localhost:9772".to_owned() => "jRaftControllerRPCAddr";
+        /// No effect.
+        pub jraft_election_timeout_ms: i32 = 1_000 => "jRaftElectionTimeoutMs";
+        /// No effect.
+        pub jraft_group_id: String = "jRaft-Controller".to_owned() => "jRaftGroupId";
+        /// No effect.
+        pub jraft_init_conf: String =
+            "localhost:9880,localhost:9881,localhost:9882".to_owned() => "jRaftInitConf";
+        /// No effect.
+        pub jraft_scan_wait_timeout_ms: i32 = 1_000 => "jRaftScanWaitTimeoutMs";
+        /// No effect.
+        pub jraft_server_id: String = "localhost:9880".to_owned() => "jRaftServerId";
+        /// No effect.
+        pub jraft_snapshot_interval_secs: i32 = 3_600 => "jRaftSnapshotIntervalSecs";
+        /// No effect.
+        pub mapped_file_size: i32 = 1_073_741_824 => "mappedFileSize";
         /// No effect.
         pub product_env_name: String = "center".to_owned() => "productEnvName";
         /// No effect.
@@ -193,11 +260,7 @@ impl NamesrvConfig {
             );
         }
         if self.enable_controller_in_namesrv {
-            return refuse(
-                "enableControllerInNamesrv",
-                "true",
-                "false (there is no controller here)",
-            );
+            controller::config(self)?;
         }
         for (key, path) in
             [("kvConfigPath", &self.kv_config_path), ("configStorePath", &self.config_store_path)]
@@ -288,7 +351,13 @@ mod tests {
             serverWorkerThreads shutdownWaitTimeSeconds supportActingMaster \
             unRegisterBrokerQueueCapacity useEpollNativeSelector waitSecondsForService \
             writeBufferHighWaterMark writeBufferLowWaterMark";
-        for key in keys.split_whitespace() {
+        // And what a Java 5.3.3 controller prints for getControllerConfig, but for its metrics.
+        let of_the_controller = "configBlackList configStorePath controllerDLegerGroup \
+            controllerDLegerPeers controllerDLegerSelfId controllerRequestThreadPoolQueueCapacity \
+            controllerStorePath controllerThreadPoolNums controllerType electMasterMaxRetryCount \
+            enableElectUncleanMaster isProcessReadEvent mappedFileSize notifyBrokerRoleChanged \
+            rocketmqHome scanInactiveMasterInterval scanNotActiveBrokerInterval";
+        for key in keys.split_whitespace().chain(of_the_controller.split_whitespace()) {
             assert!(NamesrvConfig::KEYS.contains(&key), "{key}");
         }
     }
@@ -307,7 +376,8 @@ mod tests {
         };
         for (key, value) in [
             ("bindAddress", "everywhere"),
-            ("enableControllerInNamesrv", "true"),
+            ("controllerType", "Paxos"),
+            ("electMasterMaxRetryCount", "0"),
             ("kvConfigPath", ""),
             ("listenPort", "70000"),
             ("metricsExporterType", "OTLP_GRPC"),

@@ -1,6 +1,7 @@
 //! RocketMQ's name server: brokers register here, clients ask where a topic's queues are.
 //!
 //! - [`config`] – namesrv.conf
+//! - `controller` – the controller in this process, and what it is told by namesrv.conf
 //! - [`namesrv`] – the running server, its threads and its stop
 //! - `handler` – requests, by code
 //! - [`route_table`] – who is where (pure)
@@ -13,6 +14,7 @@
 
 mod background;
 pub mod config;
+mod controller;
 mod handler;
 pub mod kv_table;
 mod metrics;

@@ -1,7 +1,8 @@
 //! The running name server: which threads it has, in which order they start and stop.
 //!
-//! Threads: one for I/O (all requests that need no disk), `namesrv-admin` (requests that write a
-//! file, one at a time) and `namesrv-background` (expiry, notices, HTTP). They stop in that order.
+//! Threads: those of the controller, if there is one, one for I/O (all requests that need no disk),
+//! `namesrv-admin` (requests that write a file, one at a time) and `namesrv-background` (expiry,
+//! notices, HTTP). They stop in that order.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rocketmq_controller::Controller;
 use rocketmq_protocol::config::ConfigError;
 use rocketmq_remoting::counters::SocketCounters;
 use rocketmq_remoting::server::{self, Server, ServerConfig};
@@ -19,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::background::Background;
 use crate::config::NamesrvConfig;
+use crate::controller::{self, StartFailed};
 use crate::handler::{ADMIN_JOBS_MAX, AdminWork, Handler, NOTICES_MAX, State};
 use crate::kv_table::KvTable;
 use crate::metrics::Metrics;
@@ -34,6 +37,9 @@ pub enum StartError {
     /// The key-value file cannot be read.
     #[error(transparent)]
     KvConfig(#[from] FileError),
+    /// The controller does not start.
+    #[error(transparent)]
+    Controller(#[from] rocketmq_controller::StartError),
     /// The remoting port cannot be had.
     #[error("{0}; set listenPort to a free port, or bindAddress to an address of this machine")]
     Listen(io::Error),
@@ -53,6 +59,15 @@ pub enum StartError {
     },
 }
 
+impl From<StartFailed> for StartError {
+    fn from(failed: StartFailed) -> Self {
+        match failed {
+            StartFailed::Config(error) => Self::Config(error),
+            StartFailed::Start(error) => Self::Controller(error),
+        }
+    }
+}
+
 /// A running name server. Dropping it stops it.
 pub struct Namesrv {
     state: Arc<State>,
@@ -60,6 +75,7 @@ pub struct Namesrv {
     server: Server,
     background: Background,
     admin: Mutex<Option<Admin>>,
+    controller: Option<Controller>,
 }
 
 struct Admin {
@@ -95,18 +111,21 @@ impl Namesrv {
             ..ServerConfig::default()
         };
         let admin = Mutex::new(Some(Admin { jobs, thread: admin }));
-        let server = match server::bind(server_config, handler) {
-            Ok(server) => server,
+        let served = server::bind(server_config, handler)
+            .map_err(StartError::Listen)
+            .and_then(|server| Ok((server, controller::start(&state)?)));
+        let (server, controller) = match served {
+            Ok(served) => served,
             Err(error) => {
                 background.stop();
                 stop_admin(&admin);
-                return Err(StartError::Listen(error));
+                return Err(error);
             }
         };
         let addr = server.local_addrs().first().copied().unwrap_or(listen);
         state.set_serving(true);
         tracing::info!(%addr, metrics_addr = ?background.http_addr(), "name server started");
-        Ok(Self { state, addr, server, background, admin })
+        Ok(Self { state, addr, server, background, admin, controller })
     }
 
     /// Where requests are answered; with `listenPort=0` the port that was taken.
@@ -117,6 +136,11 @@ impl Namesrv {
     /// Where health and metrics are served, unless `metricsExporterType` is DISABLE.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.background.http_addr()
+    }
+
+    /// The controller in this process, if there is one.
+    pub fn controller(&self) -> Option<&Controller> {
+        self.controller.as_ref()
     }
 
     /// How many brokers are registered now.
@@ -134,6 +158,9 @@ impl Namesrv {
     pub fn shutdown(&self) {
         self.state.set_serving(false);
         let deadline = Duration::from_secs(self.state.settings.get().shutdown_wait_time_seconds);
+        if let Some(controller) = &self.controller {
+            controller.shutdown(deadline);
+        }
         self.server.shutdown(deadline);
         stop_admin(&self.admin);
         self.background.stop();

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::config::{self, ConfigError};
 
 use crate::config::NamesrvConfig;
@@ -26,6 +27,16 @@ pub(crate) enum UpdateError {
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl UpdateError {
+    /// How a request for the change ends.
+    pub(crate) fn code(&self) -> ResponseCode {
+        match self {
+            Self::BlackListed { .. } => ResponseCode::NO_PERMISSION,
+            Self::Invalid(_) | Self::File(_) => ResponseCode::SYSTEM_ERROR,
+        }
+    }
 }
 
 /// See the module's text.

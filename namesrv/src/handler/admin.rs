@@ -11,7 +11,6 @@ use rocketmq_protocol::response::Response;
 
 use super::{State, Work};
 use crate::safe_file::FileError;
-use crate::settings::UpdateError;
 
 /// PUT_KV_CONFIG.
 pub(super) fn put_kv(head: &PutKvConfigRequest<'_>) -> Work {
@@ -80,12 +79,8 @@ pub(super) fn update_config(body: &[u8]) -> Work {
             Response::ok()
         }
         Err(error) => {
-            let code = match error {
-                UpdateError::BlackListed { .. } => ResponseCode::NO_PERMISSION,
-                UpdateError::Invalid(_) | UpdateError::File(_) => ResponseCode::SYSTEM_ERROR,
-            };
             tracing::warn!(%error, "configuration not changed");
-            Response::error(code, error.to_string())
+            Response::error(error.code(), error.to_string())
         }
     })
 }
