@@ -286,6 +286,7 @@ async fn a_fence_of_nobody_shows_in_its_condition() {
 #[tokio::test(start_paused = true)]
 async fn a_switchover_lets_another_be_appointed_in_place_of_a_fenced_master() {
     let play = Play::ready(1).await;
+    play.spec(|spec| spec["failover"] = json!({"enabled": false}));
     play.ask(crate::crd::FENCE_ANNOTATION, json!("demo-broker-0-0"));
     play.look().await;
     play.replicas.change(|record| {

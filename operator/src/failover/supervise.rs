@@ -181,13 +181,15 @@ impl Group<'_> {
         let Some(to) = record.master else {
             return Err(Error::NotYet(format!("{}: nobody is appointed", self.broker)));
         };
-        let changes = before.is_some_and(|before| before.master != Some(to));
+        // Neither `enabled` nor `delaySeconds` is about a change that was asked for.
+        let unasked =
+            before.is_some_and(|before| before.master != Some(to) && before.handover.is_none());
         let since = match reason {
             Reason::Created => now,
             _ => self.memory.lock().lost(now).since,
         };
         let failover = &self.cluster.spec.failover;
-        if changes && !failover.enabled {
+        if unasked && !failover.enabled {
             let master = before.and_then(|before| before.master);
             let text = format!(
                 "{reason}; failover.enabled is false: nobody is promoted in place of {}",
@@ -197,7 +199,7 @@ impl Group<'_> {
             return Ok(Action::requeue(SOON));
         }
         let delay_ms = u64::try_from(failover.delay_seconds).unwrap_or(0) * 1000;
-        if changes && now.0.saturating_sub(since.0) < delay_ms {
+        if unasked && now.0.saturating_sub(since.0) < delay_ms {
             return Ok(Action::requeue(SOON));
         }
         let written = match found {
@@ -219,6 +221,7 @@ impl Group<'_> {
         if !written {
             return Ok(Action::requeue(Duration::from_millis(10)));
         }
+        self.memory.lock().blocked = None;
         if reason != Reason::Created {
             self.memory.lock().lost(now).appointed = Some((now, reason));
             let note = format!(
