@@ -83,15 +83,15 @@ impl AbortFile {
     }
 
     /// Makes the mark, durably: what happens next must not look like a clean end. `distrusted`
-    /// keeps the note of a failed sync.
+    /// keeps the note of a failed sync, also if the process is killed in here.
     pub(crate) fn create(
         &self,
         file_system: &dyn FileSystem,
         distrusted: bool,
     ) -> Result<(), StoreError> {
-        let file = file_system
-            .open(&self.path, OpenMode::Empty)
-            .map_err(StoreError::io("create", &self.path))?;
+        let mode = if distrusted { OpenMode::Any } else { OpenMode::Empty };
+        let file =
+            file_system.open(&self.path, mode).map_err(StoreError::io("create", &self.path))?;
         let id = std::process::id().to_string();
         file.write_at(if distrusted { DISTRUST } else { id.as_bytes() }, 0)
             .map_err(StoreError::io("write", &self.path))?;

@@ -170,3 +170,34 @@ fn ext_units_that_a_failed_sync_left_behind_are_written_again() {
         assert_eq!(read(), written, "seed {seed}");
     }
 }
+
+#[test]
+fn a_failed_sync_is_known_even_if_the_next_process_was_killed_in_its_start() {
+    // How much of what was not synced got to the disk all the same is up to chance.
+    for (seed, calls) in (0..16).flat_map(|seed| (1..12).map(move |calls| (seed, calls))) {
+        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
+        let mut config = small_config(Path::new(ROOT));
+        config.commit_log_file_bytes = 16_384;
+        let (store, _) = open_with(&disk, config.clone());
+        for _ in 0..6 {
+            append(&store, "A", 0, &[7; 2000]);
+        }
+        disk.fail_after(Some(Call::Sync), 0, false);
+        assert!(store.flush().is_err());
+        disk.heal();
+        kill(&disk, store);
+        disk.cut_after(calls);
+        let environment = Environment {
+            file_system: Arc::new(disk.clone()),
+            clock: clock(),
+            threads: false,
+            ..Environment::default()
+        };
+        drop(Store::open(config.clone(), environment));
+        disk.kill_process();
+        let (store, _) = open_with(&disk, config.clone());
+        lose_power(&disk, store);
+        let (store, _) = open_with(&disk, config);
+        assert_eq!(bodies(&store, "A", 0).len(), 6, "seed {seed}, killed after {calls} calls");
+    }
+}

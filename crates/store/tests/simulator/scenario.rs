@@ -637,6 +637,8 @@ impl Scenario {
                         self.disk.last_failed().is_some_and(|(_, path)| names(&error, &path));
                     if self.disk.has_failed() {
                         self.heal()?;
+                        // Also where the power was to go: what a call did in part may be there.
+                        self.note(|| "the process ends during the start".to_owned());
                         self.disk.kill_process();
                         self.shut_down = false;
                         continue;
