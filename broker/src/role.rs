@@ -8,6 +8,7 @@
 //! `switch`.
 
 mod astray;
+mod forward;
 pub mod held_sends;
 pub mod services;
 mod switch;

@@ -2,7 +2,7 @@
 
 mod common;
 #[path = "../../crates/store/tests/common/faulty.rs"]
-#[allow(dead_code, reason = "each user needs a part of it")]
+#[allow(dead_code, clippy::unwrap_used, reason = "a part of the store's tests")]
 mod faulty;
 
 use std::collections::BTreeSet;
@@ -312,6 +312,49 @@ fn a_handover_under_traffic_loses_nothing_and_refuses_hardly_anybody() {
         assert!(known.contains(body), "{body} was acknowledged and is not there");
     }
     eventually("the other shows the same", || bodies(&members[1]) == shown);
+}
+
+/// A producer that finds the group by an address that leads to the old master still: it is answered,
+/// and from a moment later on made to connect anew.
+#[test]
+fn sends_that_come_to_the_old_master_are_answered_by_the_new_one() {
+    let keeper = Keeper::default();
+    let members = group(&keeper, 2);
+    becomes_master(&members[0]);
+    let mut peer = members[0].connect();
+    send(&mut peer, b"before").ok();
+    keeper.edit(|record| record.handover = Some(ReplicaId(2)));
+    let mut wanted = vec!["before".to_owned()];
+    let (mut closed, mut since_closed) = (0, 0);
+    let begun = std::time::Instant::now();
+    // Each connection that is made too late still gets an answer, and is closed.
+    while closed < 3 || since_closed < 2 {
+        assert!(begun.elapsed() < PATIENCE, "closed {closed} times, then {since_closed} sends");
+        let body = format!("{}", wanted.len());
+        let header = send_header("orders", "0");
+        match peer.try_call(RequestCode::SEND_MESSAGE_V2, &header, body.as_bytes()) {
+            // It was on its way into the log when the handover began: producers try again.
+            Some(answer) if wanted.len() == 1 && answer.code != ResponseCode::SUCCESS.0 => {
+                answer.refused(ResponseCode::SERVICE_NOT_AVAILABLE, "");
+            }
+            Some(answer) => {
+                answer.ok();
+                wanted.push(body);
+                since_closed += usize::from(closed > 0);
+            }
+            None => {
+                closed += 1;
+                peer = members[0].connect();
+            }
+        }
+    }
+    assert!(members[1].is_master() && !members[0].is_master());
+    let mut shown = bodies(&members[1]);
+    // What was refused may have been stored all the same.
+    shown.dedup();
+    assert_eq!(shown.len(), wanted.len());
+    assert!(shown == wanted, "in another order");
+    eventually("the other shows the same", || bodies(&members[0]) == bodies(&members[1]));
 }
 
 /// The next master learns of it by its message alone, and the old one must not believe meanwhile that

@@ -152,7 +152,7 @@ fn call_consumer(
     let who = format!("<{group}> <{client_id}>");
     Box::pin(async move {
         match client.connection.request(code, &fields, body, CLIENT_TIMEOUT).await {
-            Ok(answer) => as_own(answer),
+            Ok(answer) => answer.into(),
             Err(error @ CallError::Timeout { .. }) => {
                 let remark = format!("consumer {who} Timeout: {error}");
                 Response::error(ResponseCode::CONSUME_MSG_TIMEOUT, remark)
@@ -163,12 +163,6 @@ fn call_consumer(
             }
         }
     })
-}
-
-/// A client's answer as the broker's.
-fn as_own(answer: ResponseFrame) -> Response {
-    let ext = answer.ext.into_iter().map(|(name, value)| (name.into(), value)).collect();
-    Response { code: answer.code, remark: answer.remark, ext, body: answer.body }
 }
 
 /// INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each member of a group stands in its queues, by the

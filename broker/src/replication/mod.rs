@@ -220,7 +220,7 @@ impl Replication {
     }
 
     /// Whether it is the log of this one.
-    fn is_copying_from(&self, master: &Master) -> bool {
+    pub(crate) fn is_copying_from(&self, master: &Master) -> bool {
         master.number != 0 && self.following.master.load(Ordering::Acquire) == master.number
     }
 

@@ -1,10 +1,10 @@
 //! Sends that came while a master hands over: they wait for the end of it instead of failing.
 //!
-//! If the handover is called off they are taken in as if they had just come. When it has succeeded
-//! their connections are closed: producers then send again, to the new master. That is done a moment
-//! later, since the address of the group's master takes as long to lead to the new one: a producer that
-//! connected anew at once would be back here, and its few tries over. Those that come here all the same
-//! wait as well. What waits is bounded in bytes and in time; beyond, the broker is busy.
+//! If the handover is called off they are taken in as if they had just come. When it has succeeded they
+//! go on to the new master (`forward`), as do those that come here all the same, until the address of the
+//! group's master leads there; then connections are closed, so that clients connect anew. While nobody
+//! knows the new master they wait for it. What waits is bounded in bytes and in time; beyond, the broker
+//! is busy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rocketmq_protocol::code::ResponseCode;
 use rocketmq_protocol::frame::{self, Frame, LENGTH_BYTES};
 use rocketmq_remoting::{Connection, InFlight, Output};
+use tokio::sync::Notify;
 
 use crate::handler::send::SendBatch;
 use crate::state::BrokerState;
@@ -34,6 +35,8 @@ pub const HELD_BYTES_MAX: usize = 64 << 20;
 pub struct HeldSends {
     is_holding: AtomicBool,
     held: Mutex<Held>,
+    /// There may be some that wait for the address.
+    came: Notify,
 }
 
 /// What sends wait for.
@@ -61,7 +64,7 @@ struct Held {
 }
 
 /// A send with its connection, which it keeps in its in-flight bound.
-struct HeldSend {
+pub(super) struct HeldSend {
     frame: Bytes,
     in_flight: InFlight,
     since: Instant,
@@ -100,6 +103,11 @@ impl HeldSends {
         held.bytes += frame.len();
         let in_flight = conn.hold(frame.len());
         held.sends.push_back(HeldSend { frame, in_flight, since: Instant::now() });
+        let is_for_address = matches!(held.holding, Holding::Address { .. });
+        drop(held);
+        if is_for_address {
+            self.came.notify_one();
+        }
         Hold::Held
     }
 
@@ -118,13 +126,45 @@ impl HeldSends {
     /// Holds no more, and closes the connections of those that wait.
     pub(super) fn close_all(&self) {
         for send in self.turn_to(Holding::Nothing) {
-            send.in_flight.connection().close();
+            send.connection().close();
         }
     }
 
     /// The handover has succeeded, and this broker is a slave.
     pub(super) fn handed_over(&self) {
         self.turn_to(Holding::Address { since: Instant::now(), is_closed: false });
+        self.came.notify_one();
+    }
+
+    /// Whether clients that connect should not come here any more.
+    pub(super) fn has_address_moved(&self) -> bool {
+        matches!(
+            self.held.lock().holding,
+            Holding::Nothing | Holding::Address { is_closed: true, .. }
+        )
+    }
+
+    /// Returns when there may be some to [take](HeldSends::take_all_for_address).
+    pub(super) async fn came(&self) {
+        self.came.notified().await;
+    }
+
+    /// Lets [`HeldSends::came`] return once more, if there are any.
+    pub(super) fn look_again(&self) {
+        let held = self.held.lock();
+        if matches!(held.holding, Holding::Address { .. }) && !held.sends.is_empty() {
+            self.came.notify_one();
+        }
+    }
+
+    /// Takes those that wait for the address of the new master.
+    pub(super) fn take_all_for_address(&self) -> VecDeque<HeldSend> {
+        let mut held = self.held.lock();
+        if !matches!(held.holding, Holding::Address { .. }) {
+            return VecDeque::new();
+        }
+        held.bytes = 0;
+        std::mem::take(&mut held.sends)
     }
 
     /// Does what is due by `now`: nobody waits for too long.
@@ -140,7 +180,7 @@ impl HeldSends {
             Holding::Address { since, is_closed: false } if now >= since + ADDRESS_MOVES => {
                 held.holding = Holding::Address { since, is_closed: true };
                 drop(held);
-                return state.close_clients();
+                return state.drain_clients();
             }
             Holding::Address { .. } => {}
         }
@@ -148,7 +188,7 @@ impl HeldSends {
         while let Some((send, waiting)) = self.take_expired(now) {
             match waiting {
                 Some(waiting) => send.answer_busy(state, waiting),
-                None => send.in_flight.connection().close(),
+                None => send.connection().close(),
             }
         }
     }
@@ -192,7 +232,17 @@ pub fn busy_remark(waited: Duration, waiting: usize) -> String {
 }
 
 impl HeldSend {
-    fn decode(&self) -> Option<Frame<'_>> {
+    /// Where it came from.
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        self.in_flight.connection()
+    }
+
+    /// When it came.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    pub(super) fn decode(&self) -> Option<Frame<'_>> {
         // It was encoded from a frame.
         Frame::decode(self.frame.get(LENGTH_BYTES..)?).ok()
     }
@@ -202,7 +252,7 @@ impl HeldSend {
         let mut out = Output::new();
         let code = ResponseCode::SYSTEM_BUSY;
         out.reply_error(frame.ticket(), code, &busy_remark(self.since.elapsed(), waiting));
-        self.in_flight.connection().send(out);
+        self.connection().send(out);
         state.metrics.answered(frame.request_code(), code, false, self.since, 1);
     }
 }
@@ -221,7 +271,7 @@ impl BrokerState {
             let mut batch = SendBatch::new(&state);
             for send in released {
                 let Some(frame) = send.decode() else { continue };
-                let conn = send.in_flight.connection();
+                let conn = send.connection();
                 let mut out = Output::new();
                 batch.begin(send.since);
                 batch.add(&state, conn, &frame, &mut out);

@@ -1,5 +1,6 @@
 //! What a broker does by itself in one role and not in the other: a master delivers delayed messages
-//! and asks about transactions, a slave copies topics, groups and offsets.
+//! and asks about transactions, a slave copies topics, groups and offsets, and forwards what was meant
+//! for the master that it was.
 
 use std::io;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
+use super::forward::forward;
 use crate::delay::Delivery;
 use crate::replication;
 use crate::state::BrokerState;
@@ -118,6 +120,7 @@ impl Running {
         state.runtime.spawn(async move {
             tokio::select! {
                 () = replication::follow_metadata(&following) => {}
+                () = forward(&following) => {}
                 () = stop.cancelled() => {}
             }
         });

@@ -138,9 +138,16 @@ impl BrokerState {
         drop(running);
     }
 
+    /// As [`BrokerState::close_clients`], once what they sent is answered.
+    pub(super) fn drain_clients(&self) {
+        for conn in self.clients.connections() {
+            conn.drain();
+        }
+    }
+
     /// Closes the connections of producers and consumers, so that they look for the master anew: the
     /// address that they used may lead to another broker now.
-    pub(super) fn close_clients(&self) {
+    fn close_clients(&self) {
         for conn in self.clients.connections() {
             conn.close();
         }

@@ -11,6 +11,7 @@ use rocketmq_protocol::ext::{self, ExtFields, ExtSource};
 use rocketmq_protocol::fastjson;
 use rocketmq_protocol::frame::Frame;
 use rocketmq_protocol::header::Header;
+use rocketmq_protocol::response::Response;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -77,6 +78,14 @@ pub struct ResponseFrame {
     pub body: Bytes,
     /// The peer's version (ordinal of RocketMQ's MQVersion).
     pub version: i32,
+}
+
+/// Another one's answer as one's own.
+impl From<ResponseFrame> for Response {
+    fn from(answer: ResponseFrame) -> Response {
+        let ext = answer.ext.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        Response { code: answer.code, remark: answer.remark, ext, body: answer.body }
+    }
 }
 
 impl ResponseFrame {

@@ -175,7 +175,7 @@ impl Connection {
     }
 
     /// Stops reading and closes once held requests are answered.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         self.wish(Wish::Drain);
     }
 

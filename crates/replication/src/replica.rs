@@ -171,7 +171,7 @@ impl Replica {
             State::Reigning(_) => self.go_on_reigning(out),
         }
         let fenced = match &self.state {
-            State::Reigning(reign) if reign.is_serving => self.may_acknowledge(self.now).err(),
+            State::Reigning(reign) if reign.is_serving => self.may_take_in(self.now).err(),
             _ => None,
         };
         if fenced != self.told {

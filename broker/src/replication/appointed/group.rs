@@ -90,7 +90,7 @@ pub struct GroupStatus {
     pub in_sync: Vec<ReplicaId>,
     /// Everything in front of it is confirmed.
     pub confirmed: i64,
-    /// Why it does not acknowledge, if it does not.
+    /// Why it takes nothing in, if it does not.
     pub fenced: Option<FencedBy>,
 }
 
@@ -173,7 +173,7 @@ impl Group {
             epoch: replica.epoch(),
             in_sync: replica.in_sync().iter().copied().collect(),
             confirmed: replica.confirmed(),
-            fenced: replica.may_acknowledge(now()).err(),
+            fenced: replica.may_take_in(now()).err(),
         }
     }
 

@@ -86,8 +86,9 @@ impl Replica {
         if versioned.record.fenced.contains(&self.settings.id) {
             return Err(FencedBy::Administrator);
         }
-        // A write that gives the lease away may still land.
-        if reign.is_leaving() || self.attempts.may_have_left() {
+        // A write that gives the lease away may still land. Before there is one, a handover stops nobody
+        // who has been taken in.
+        if self.attempts.may_have_left() {
             return Err(FencedBy::Handover);
         }
         let effective = self.effective();
@@ -98,6 +99,20 @@ impl Replica {
             Ok(())
         } else {
             Err(FencedBy::Lease)
+        }
+    }
+
+    /// Whether messages may be taken in: those that may be acknowledged, and none while it hands over,
+    /// so that the next master can have everything.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_take_in(&self, now: Millis) -> Result<(), FencedBy> {
+        match &self.state {
+            State::Reigning(reign) if reign.is_serving && reign.is_leaving() => {
+                Err(FencedBy::Handover)
+            }
+            _ => self.may_acknowledge(now),
         }
     }
 

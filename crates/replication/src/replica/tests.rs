@@ -170,6 +170,10 @@ impl Lab {
         self.tell(Input::SlaveHas { link, end })
     }
 
+    fn takes_in(&self) -> Result<(), FencedBy> {
+        self.replica.may_take_in(Millis(self.now))
+    }
+
     fn may(&self) -> Result<(), FencedBy> {
         self.replica.may_acknowledge(Millis(self.now))
     }
