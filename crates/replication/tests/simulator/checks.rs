@@ -77,6 +77,17 @@ impl World {
         }
     }
 
+    /// Whether a master takes a process of this node to be there that is gone: what that one said it has
+    /// counts, and may make it a member once more.
+    fn is_believed(&self, node: usize) -> bool {
+        self.links.values().any(|link| {
+            let (slave, inc) = link.slave;
+            slave == node
+                && !self.is_current(slave, inc)
+                && self.is_current(link.master.0, link.master.1)
+        })
+    }
+
     /// A disk is gone. What another member has is not excused.
     pub fn disk_is_lost(&mut self, node: usize) {
         self.truth.refused.remove(&node);
@@ -253,7 +264,9 @@ impl World {
             }
         }
         self.count_members(next);
-        self.truth.tails.retain(|node, _| next.in_sync.contains(&Node::id(*node)));
+        let mut tails = std::mem::take(&mut self.truth.tails);
+        tails.retain(|node, _| next.in_sync.contains(&Node::id(*node)) || self.is_believed(*node));
+        self.truth.tails = tails;
         if reason == Some(Reason::Unclean) && self.setup.allow_unclean {
             self.truth.unclean.insert(next.epoch);
         }

@@ -371,6 +371,8 @@ impl Scenario {
     /// Another one was master meanwhile, and has something else behind some place.
     fn truncate(&mut self, store: &Store, confirmed: i64) -> Result<(), String> {
         let written = store.written().0;
+        // What was noted of it before a loss of power may be gone as old by now.
+        let confirmed = confirmed.max(store.min_physical_offset());
         let to = confirmed + self.random.below((written - confirmed + 1) as u64) as i64;
         self.note(|| format!("cut the log of {written} at {to}"));
         store.take_copies_only();
