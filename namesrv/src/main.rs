@@ -33,10 +33,7 @@ fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
-        )
+        .with_env_filter(log_filter())
         .init();
     let config = read_config(args.config.as_deref())?;
     if args.print {
@@ -47,6 +44,15 @@ fn main() -> anyhow::Result<()> {
         tracing::warn!(addresses, "-n has no meaning for a name server and is ignored");
     }
     run(config)
+}
+
+/// RUST_LOG, or what is worth knowing. The Raft library tells each step of its own, as errors too; the
+/// controller says what of it matters.
+fn log_filter() -> tracing_subscriber::EnvFilter {
+    let wanted = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+    let quiet = if wanted.contains("openraft") { "" } else { ",openraft=off" };
+    tracing_subscriber::EnvFilter::try_new(wanted + quiet)
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,openraft=off"))
 }
 
 fn read_config(file: Option<&Path>) -> anyhow::Result<NamesrvConfig> {

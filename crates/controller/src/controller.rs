@@ -163,6 +163,7 @@ impl Controller {
             group: Arc::clone(&group),
             own_id: config.own_id,
             peers: Arc::clone(&peers),
+            silent: Arc::default(),
         };
         let raft = start_raft(&runtime, &config, network, log, state.clone())?;
         let core = Arc::new(Core {

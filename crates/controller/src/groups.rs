@@ -175,6 +175,47 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Looks whether it is small enough for the log, which has refused commands too.
+    ///
+    /// # Errors
+    /// The field that is too long.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let (name, texts) = match self {
+            Self::AlterSyncStateSet { broker_name, .. } | Self::ElectMaster { broker_name, .. } => {
+                (broker_name, vec![])
+            }
+            Self::ApplyBrokerId { cluster, broker_name, register_check_code, .. } => {
+                let code = ("registerCheckCode", register_check_code);
+                (broker_name, vec![("clusterName", cluster), code])
+            }
+            Self::RegisterBroker { broker_name, address, .. } => {
+                (broker_name, vec![("brokerAddress", address)])
+            }
+            Self::CleanBrokerData { broker_name, ids, .. } => {
+                (broker_name, vec![("brokerControllerIdsToClean", ids)])
+            }
+        };
+        let refused = |what: String| {
+            let code = ResponseCode::CONTROLLER_INVALID_REQUEST;
+            Err(Refusal::new(code, what))
+        };
+        for (field, text) in texts.into_iter().chain([("brokerName", name)]) {
+            let bytes = text.len();
+            if bytes > TEXT_BYTES_MAX {
+                return refused(format!("{field} has {bytes} bytes, {TEXT_BYTES_MAX} are allowed"));
+            }
+        }
+        match self {
+            Self::AlterSyncStateSet { set, .. } if set.len() > REPLICAS_MAX => refused(format!(
+                "syncStateSet names {} brokers, {REPLICAS_MAX} are allowed",
+                set.len()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Who is master of a group, and who is in its set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mastership {

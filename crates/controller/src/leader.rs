@@ -80,6 +80,7 @@ impl Core {
         if !self.is_leader() {
             return Err(not_leader());
         }
+        command.check()?;
         let written = tokio::time::timeout(limit, self.raft.client_write(command)).await;
         let applied = match written {
             Ok(Ok(written)) => written.data,
@@ -209,11 +210,28 @@ impl Core {
     /// Looks for lost brokers, until `stop`. Every controller does, so that each knows who lives when it
     /// becomes the leader; only the leader elects.
     pub(crate) async fn watch(&self, stop: CancellationToken) {
+        let mut standing = self.raft.server_metrics();
+        let mut leader = None;
+        let mut sound = true;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.lost.notified() => {}
+                changed = standing.changed(), if sound => sound = changed.is_ok(),
                 () = tokio::time::sleep(self.settings.tunables().scan_interval) => {}
+            }
+            if !sound && leader.take().is_some() {
+                tracing::error!("the controller takes no part in its group any more, restart it");
+            }
+            let now = self.leader();
+            if sound && now != leader {
+                leader = now;
+                match leader {
+                    Some(id) => {
+                        tracing::info!(leader = %format_args!("n{id}"), "controllers have a leader")
+                    }
+                    None => tracing::warn!("controllers have no leader"),
+                }
             }
             let silent = self.liveness.lock().expire(self.now_ms());
             for broker in silent {

@@ -4,6 +4,8 @@
 //! refuses what is not meant for it, so that an address that was given to another machine does no harm.
 //! The body is the message as JSON, the answer's body is Raft's answer or its refusal.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
     VoteRequest, VoteResponse,
 };
+use parking_lot::Mutex;
 use rocketmq_protocol::code::{RequestCode, ResponseCode};
 use rocketmq_protocol::header;
 use rocketmq_protocol::response::Response;
@@ -22,7 +25,6 @@ use rocketmq_remoting::call::Request;
 use rocketmq_remoting::client::Client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Cow;
 
 use crate::peers::Peers;
 use crate::raft::{Raft, Types};
@@ -53,6 +55,8 @@ pub(crate) struct Network {
     pub(crate) group: Arc<str>,
     pub(crate) own_id: u64,
     pub(crate) peers: Arc<Peers>,
+    /// Those that did not answer last time, so that it is logged once.
+    pub(crate) silent: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 /// The way to one controller.
@@ -96,13 +100,18 @@ impl Peer {
         let request = Request::new(code).with_header(&header).with_body(body);
         let answer = self.network.client.call(&self.address, request, timeout).await;
         let answer = answer.and_then(|answer| answer.into_ok()).map_err(|error| {
-            tracing::debug!(%error, "another controller does not answer");
+            if self.network.silent.lock().insert(self.id) {
+                tracing::warn!(%error, "another controller does not answer");
+            }
             if error.outcome_unknown() {
                 RPCError::Network(NetworkError::new(&error))
             } else {
                 RPCError::Unreachable(Unreachable::new(&error))
             }
         })?;
+        if self.network.silent.lock().remove(&self.id) {
+            tracing::info!(addr = self.address, "the other controller answers again");
+        }
         let result: Result<A, RaftError<u64, E>> = serde_json::from_slice(&answer.body)
             .map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
         result.map_err(|error| RPCError::RemoteError(RemoteError::new(self.id, error)))

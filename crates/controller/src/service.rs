@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::answer;
-use crate::groups::Command;
+use crate::groups::{Command, TEXT_BYTES_MAX};
 use crate::leader::Core;
 use crate::liveness::{Beat, Identity};
 use crate::network::{self, PeerHeader, RAFT_APPEND, RAFT_SNAPSHOT, RAFT_VOTE};
@@ -179,6 +179,13 @@ impl Requests {
             let code = ResponseCode::CONTROLLER_INVALID_REQUEST;
             return Response::error(code, "Heart beat with empty brokerId");
         };
+        for name in [&head.cluster_name, &head.broker_name] {
+            if name.len() > TEXT_BYTES_MAX {
+                let remark =
+                    format!("a name has {} bytes, {TEXT_BYTES_MAX} are allowed", name.len());
+                return Response::error(ResponseCode::CONTROLLER_INVALID_REQUEST, remark);
+            }
+        }
         let who = Identity {
             cluster: head.cluster_name.to_string(),
             broker_name: head.broker_name.to_string(),

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 
 use rocketmq_protocol::code::ResponseCode;
 
-use super::{
-    Applied, FIRST_BROKER_ID, GROUPS_MAX, Group, Groups, REPLICAS_MAX, Refusal, Replica,
-    TEXT_BYTES_MAX,
-};
+use super::{Applied, FIRST_BROKER_ID, GROUPS_MAX, Group, Groups, REPLICAS_MAX, Refusal, Replica};
 use crate::election::{self, Alive};
 
 type Outcome = Result<Applied, Refusal>;
@@ -148,8 +145,8 @@ pub(super) fn register(
             "BrokerId: {broker_id} hasn't been registered in broker-set: {broker_name}"
         ));
     };
-    if address.is_empty() || address.len() > TEXT_BYTES_MAX {
-        return invalid(&format!("brokerAddress has {} bytes", address.len()));
+    if address.is_empty() {
+        return missing("brokerAddress");
     }
     if replica.address != address {
         address.clone_into(&mut replica.address);
@@ -161,9 +158,8 @@ pub(super) fn register(
     Ok(Applied::Registered { now })
 }
 
-fn invalid(what: &str) -> Outcome {
-    let allowed = format!("{what}, 1 to {TEXT_BYTES_MAX} allowed");
-    refuse(ResponseCode::CONTROLLER_INVALID_REQUEST, allowed)
+fn missing(field: &str) -> Outcome {
+    refuse(ResponseCode::CONTROLLER_INVALID_REQUEST, format!("{field} is empty"))
 }
 
 impl Groups {
@@ -174,13 +170,10 @@ impl Groups {
         broker_id: i64,
         check_code: &str,
     ) -> Outcome {
-        for (name, value) in [("brokerName", broker_name), ("registerCheckCode", check_code)] {
-            if value.is_empty() || value.len() > TEXT_BYTES_MAX {
-                return invalid(&format!("{name} has {} bytes", value.len()));
+        for (field, value) in [("brokerName", broker_name), ("registerCheckCode", check_code)] {
+            if value.is_empty() {
+                return missing(field);
             }
-        }
-        if cluster.len() > TEXT_BYTES_MAX {
-            return invalid(&format!("clusterName has {} bytes", cluster.len()));
         }
         let not_valid = |why: String| refuse(ResponseCode::CONTROLLER_BROKER_ID_INVALID, why);
         if !self.groups.contains_key(broker_name) {
