@@ -94,6 +94,11 @@ pub struct Namesrv {
 impl Namesrv {
     /// Starts one and waits until it answers; its files are under `directory`.
     pub fn start(peer: Peer, directory: &Path) -> Result<Namesrv> {
+        Self::start_with(peer, directory, &[])
+    }
+
+    /// As [`Namesrv::start`], with further lines of namesrv.conf.
+    pub fn start_with(peer: Peer, directory: &Path, settings: &[(&str, &str)]) -> Result<Namesrv> {
         let port = ports::allocate()?;
         fs::create_dir_all(directory)?;
         let conf = directory.join("namesrv.conf");
@@ -108,6 +113,9 @@ impl Namesrv {
                  metricsPromExporterPort={}\n",
                 port + 1
             );
+        }
+        for (key, value) in settings {
+            text += &format!("{key}={value}\n");
         }
         fs::write(&conf, text)?;
         let process = Self::spawn(peer, directory)?;
@@ -260,7 +268,9 @@ impl Broker {
                 &[],
             )?;
             ensure!(answer.code == 0, "broker answers {}: {}", answer.code, answer.remark);
-            let routed = cluster_info(&self.namesrv)?;
+            // It registers with all of them at the same time.
+            let namesrv = self.namesrv.split(';').next().unwrap_or_default();
+            let routed = cluster_info(namesrv)?;
             ensure!(routed.contains(&format!("\"{address}\"")), "not registered yet: {routed}");
             Ok(())
         })

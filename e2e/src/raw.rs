@@ -28,6 +28,8 @@ pub mod code {
     pub const SEND_MESSAGE_V2: i32 = 310;
     pub const SEND_BATCH_MESSAGE: i32 = 320;
     pub const GET_BROKER_HA_STATUS: i32 = 907;
+    pub const CONTROLLER_GET_REPLICA_INFO: i32 = 1004;
+    pub const CONTROLLER_GET_METADATA_INFO: i32 = 1005;
     pub const GET_BROKER_EPOCH_CACHE: i32 = 1007;
 }
 

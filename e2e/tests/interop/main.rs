@@ -6,6 +6,7 @@
 mod bad_input;
 mod batch_queues;
 mod clients;
+mod controller;
 mod delays;
 mod disk;
 mod failover;
