@@ -28,6 +28,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long connecting to a broker and telling it may take.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time between two looks of one that leads by its own word alone.
+const UNCONFIRMED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Everything that requests and the leader's work share.
 pub(crate) struct Core {
@@ -207,6 +209,14 @@ impl Core {
         })
     }
 
+    /// A new leader looks as soon as a majority has confirmed it: the master may be gone with the leader
+    /// before.
+    fn until_next_look(&self) -> Duration {
+        let interval = self.settings.tunables().scan_interval;
+        let claims = self.raft.metrics().borrow().current_leader == Some(self.own_id);
+        if claims && !self.is_leader() { interval.min(UNCONFIRMED_INTERVAL) } else { interval }
+    }
+
     /// Looks for lost brokers, until `stop`. Every controller does, so that each knows who lives when it
     /// becomes the leader; only the leader elects.
     pub(crate) async fn watch(&self, stop: CancellationToken) {
@@ -218,7 +228,7 @@ impl Core {
                 () = stop.cancelled() => return,
                 () = self.lost.notified() => {}
                 changed = standing.changed(), if sound => sound = changed.is_ok(),
-                () = tokio::time::sleep(self.settings.tunables().scan_interval) => {}
+                () = tokio::time::sleep(self.until_next_look()) => {}
             }
             if !sound && leader.take().is_some() {
                 tracing::error!("the controller takes no part in its group any more, restart it");

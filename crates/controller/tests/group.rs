@@ -294,6 +294,26 @@ fn a_master_whose_connection_ends_is_succeeded_and_the_others_hear_of_it() {
     assert_eq!(stays.code, ResponseCode::CONTROLLER_MASTER_STILL_EXIST);
 }
 
+/// The master goes with the leader, so nobody hears its connection end who could elect then; and the next
+/// search for such groups is a minute away.
+#[test]
+fn a_new_leader_looks_for_lost_masters_at_once() {
+    let mut cluster = Cluster::start_with(3, Duration::from_secs(60));
+    let (master, slave) = (Caller::new(), Caller::new());
+    group_of(&master, &cluster, &[1, 2], &nowhere(2));
+    for every in 0..3 {
+        beat(&slave, &cluster.addr(every), 2, 200, None);
+    }
+    let begun = Instant::now();
+    cluster.stop_one(cluster.leader());
+    for every in 0..3 {
+        master.hang_up(&cluster.addr(every));
+    }
+    let to = cluster.addr(cluster.leader());
+    wait_for("another master", || state(&slave, &to).filter(|(master, ..)| *master == Some(2)));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_silent_master_is_succeeded_also_by_the_next_leader() {
     let mut cluster = Cluster::start(3);

@@ -101,14 +101,19 @@ pub struct Cluster {
     pub addresses: Vec<SocketAddr>,
     peers: Peers,
     pub running: Vec<Option<Controller>>,
+    scan_interval: Duration,
 }
 
 impl Cluster {
     pub fn start(count: usize) -> Self {
+        Self::start_with(count, Duration::from_millis(50))
+    }
+
+    pub fn start_with(count: usize, scan_interval: Duration) -> Self {
         let (addresses, peers) = peers(count);
         let dir = tempfile::tempdir().unwrap();
         let running = (0..count).map(|_| None).collect();
-        let mut cluster = Self { dir, addresses, peers, running };
+        let mut cluster = Self { dir, addresses, peers, running, scan_interval };
         for id in 0..count {
             cluster.start_one(id);
         }
@@ -126,7 +131,8 @@ impl Cluster {
     }
 
     pub fn start_one(&mut self, id: usize) {
-        let started = Controller::start(self.config(id), Arc::new(Fixed::default()));
+        let settings = Fixed(Tunables { scan_interval: self.scan_interval, ..Fixed::default().0 });
+        let started = Controller::start(self.config(id), Arc::new(settings));
         self.running[id] = Some(started.unwrap());
     }
 
