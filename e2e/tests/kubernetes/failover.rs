@@ -1,11 +1,11 @@
 //! A group with a slave, under a Java producer and a Java consumer: its master is killed, deleted,
-//! frozen and asked to hand over, and its settings roll; each time the group goes on with another
-//! master, and the ledger stays clean.
+//! frozen, cut off, drained and asked to hand over, without an operator or a kubelet as well, and its
+//! settings roll; each time the group goes on with another master, and the ledger stays clean.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::kubernetes::{LIMIT, Namespace};
+use e2e::kubernetes::{Kubernetes, LIMIT, Namespace};
 use e2e::wait;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::{cluster, cluster_manifest, pods};
 
 const GROUP: &str = "pair-broker-0";
 /// Times a message may come once more: each change of the master, and what it makes of rebalances.
-const DISTURBANCES: u32 = 30;
+const DISTURBANCES: u32 = 50;
 /// How long a new master of the group may take to show in the status.
 const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -45,6 +45,24 @@ const FORCED: Fault = Fault {
 /// Its lease of 15 s runs out, and its return is waited for.
 const FROZEN: Fault =
     Fault { name: "master frozen", limit: Duration::from_secs(30), may_return: false };
+/// Its lease runs out, and it knows that itself.
+const CUT_OFF: Fault =
+    Fault { name: "master's network cut", limit: Duration::from_secs(30), may_return: false };
+/// Nobody sees that its container has ended, so its lease runs out.
+const UNSEEN: Fault = Fault {
+    name: "master killed, its node's kubelet stopped",
+    limit: Duration::from_secs(30),
+    may_return: false,
+};
+/// Nobody decides until the operator is back.
+const UNSUPERVISED: Fault = Fault {
+    name: "master killed without an operator",
+    limit: Duration::from_secs(60),
+    may_return: true,
+};
+/// It hands over when it is asked to stop.
+const DRAINED: Fault =
+    Fault { name: "master's node drained", limit: Duration::from_secs(30), may_return: false };
 /// It hands over.
 const SWITCHOVER: Fault =
     Fault { name: "switchover", limit: Duration::from_secs(15), may_return: false };
@@ -61,7 +79,7 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
     let inflict = |fault: &Fault, inflict: &dyn Fn(&str) -> Result<()>| -> Result<()> {
         let Fault { name, limit, may_return } = *fault;
         let before = both_in_sync(&namespace).with_context(|| format!("before: {name}"))?;
-        let failed = load.failed();
+        let failed = load.errors().len();
         let began = Instant::now();
         inflict(&before.pod).context(name)?;
         let after =
@@ -71,13 +89,15 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
             .with_context(|| format!("within {limit:?} after: {name}"))?;
         let answered = began.elapsed();
         ensure!(may_return || after.pod != before.pod, "{name}: {} is still the master", after.pod);
+        let errors = load.errors();
         println!(
-            "{name}: {} took over from {} after {:.1} s, sends answered again after {:.1} s, {} failed",
+            "{name}: {} took over from {} after {:.1} s, sends answered again after {:.1} s, {} failed {:?}",
             after.pod,
             before.pod,
             elected.as_secs_f64(),
             answered.as_secs_f64(),
-            load.failed() - failed
+            errors.len() - failed,
+            errors.last().filter(|_| errors.len() > failed)
         );
         Ok(())
     };
@@ -100,6 +120,29 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
         // The liveness probe may have replaced it meanwhile.
         let _ = pods::signal(&object, Signal::CONT);
     }
+    if is_kind {
+        let object = namespace.get(&format!("pod/{}", both_in_sync(&namespace)?.pod))?;
+        let network = pods::Network::of(&object)?;
+        inflict(&CUT_OFF, &|_| network.cut(true))?;
+        network.cut(false)?;
+
+        let object = namespace.get(&format!("pod/{}", both_in_sync(&namespace)?.pod))?;
+        let node = object["spec"]["nodeName"].as_str().context("a pod without a node")?;
+        let unseen = inflict(&UNSEEN, &|_| {
+            pods::signal_kubelet(node, Signal::STOP)?;
+            pods::signal(&object, Signal::KILL)
+        });
+        pods::signal_kubelet(node, Signal::CONT)?;
+        unseen?;
+
+        inflict(&UNSUPERVISED, &|pod| {
+            kubernetes.scale_operator(0)?;
+            let killed = pods::signal(&namespace.get(&format!("pod/{pod}"))?, Signal::KILL);
+            kubernetes.scale_operator(1)?;
+            killed
+        })?;
+    }
+    inflict(&DRAINED, &|pod| drain(kubernetes, &namespace, pod))?;
     inflict(&SWITCHOVER, &|_| {
         let annotation = format!("rocketmq.rs/switchover={GROUP}");
         namespace.run(&["annotate", "rocketmqcluster/pair", &annotation, "--overwrite"]).map(drop)
@@ -155,6 +198,16 @@ fn another_epoch(namespace: &Namespace<'_>, epoch: i64) -> Result<Master> {
         ensure!(master.epoch > epoch, "{} is the master of epoch {}", master.pod, master.epoch);
         Ok(master)
     })
+}
+
+/// Drains a pod's node of this pod.
+fn drain(kubernetes: &Kubernetes, namespace: &Namespace<'_>, pod: &str) -> Result<()> {
+    let object = namespace.get(&format!("pod/{pod}"))?;
+    let node = object["spec"]["nodeName"].as_str().context("a pod without a node")?;
+    let selector = format!("--pod-selector=statefulset.kubernetes.io/pod-name={pod}");
+    let drained = kubernetes.run(&["drain", node, &selector, "--timeout=60s"]);
+    kubernetes.run(&["uncordon", node])?;
+    drained.map(drop)
 }
 
 /// Changes a setting that needs a restart, and sees both pods replaced, one at a time.

@@ -64,9 +64,13 @@ impl Load {
         })
     }
 
-    /// Sends that failed after all their retries.
-    pub fn failed(&self) -> usize {
-        self.producer.lines().iter().filter(|line| matches!(line, Line::Error(_))).count()
+    /// What sends failed with after all their retries.
+    pub fn errors(&self) -> Vec<String> {
+        let text = |line| match line {
+            Line::Error(failed) => Some(failed.error),
+            _ => None,
+        };
+        self.producer.lines().into_iter().filter_map(text).collect()
     }
 
     /// Stops both and judges: every acknowledged message came, and none more often than `disturbances`
