@@ -64,7 +64,7 @@ fn controllers_appoint_the_masters_of_java_brokers() -> Result<()> {
 
     namesrvs[leader].process().kill()?;
     // A Java client that meets a dead name server may give a call up.
-    let others = || (0..3).filter(|id| *id != leader);
+    let others = move || (0..3).filter(move |id| *id != leader);
     let routes = others().map(|id| namesrvs[id].address()).collect::<Vec<_>>().join(";");
     let left: Vec<String> = others().map(|id| addresses[id].clone()).collect();
     let successor = left[self::leader(&left)?].clone();
@@ -96,6 +96,18 @@ fn controllers_appoint_the_masters_of_java_brokers() -> Result<()> {
     ledger.arrived("pull", &pull.finish(LIMIT)?);
     let rules = GroupRules { topic: TOPIC, disturbances: 2, ..GroupRules::default() };
     println!("pull: {}", ledger.check("pull", &rules)?);
+
+    // What they agreed on is in the files of both that are left.
+    for id in others() {
+        namesrvs[id].kill_and_restart()?;
+    }
+    let again = &left[self::leader(&left)?];
+    let known = wait::until("what they agreed on", LIMIT, || -> Result<String> {
+        let known = admin.call(&["getSyncStateSet", "-a", again, "-b", GROUP])?;
+        has(&known, &[&format!("#MasterAddr\t{}", brokers[first].address())])?;
+        Ok(known)
+    })?;
+    ensure!(!known.contains(&brokers[second].address()), "{known}");
     Ok(())
 }
 
