@@ -327,7 +327,7 @@ fn sends_that_come_to_the_old_master_are_answered_by_the_new_one() {
     let mut wanted = vec!["before".to_owned()];
     let (mut closed, mut since_closed) = (0, 0);
     let begun = std::time::Instant::now();
-    // Each connection that is made too late still gets an answer, and is closed.
+    // A connection that is made too late is served for a while, and closed again.
     while closed < 3 || since_closed < 2 {
         assert!(begun.elapsed() < PATIENCE, "closed {closed} times, then {since_closed} sends");
         let body = format!("{}", wanted.len());

@@ -6,14 +6,15 @@
 //! order; the new master sees this broker as where it was born.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use rocketmq_protocol::response::Response;
 use rocketmq_remoting::{Client, ClientConfig, Connection, Output, Request};
 
-use super::held_sends::HeldSend;
+use super::held_sends::{ADDRESS_MOVES, AFTERMATH, HeldSend};
 use crate::state::BrokerState;
 
 /// How long the new master may take to answer; producers wait no longer (`sendMsgTimeout`).
@@ -25,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) async fn forward(state: &Arc<BrokerState>) {
     let client = Client::new(ClientConfig::default(), None);
     let mut calls = FuturesUnordered::new();
+    // When each connection was first forwarded for.
+    let mut seen: HashMap<u64, Instant> = HashMap::default();
     loop {
         tokio::select! {
             () = state.held_sends.came() => {}
@@ -37,8 +40,19 @@ pub(super) async fn forward(state: &Arc<BrokerState>) {
             state.held_sends.look_again();
             continue;
         }
-        for send in state.held_sends.take_all_for_address() {
-            let mut call = Box::pin(forward_one(state, &client, master.broker.clone(), send));
+        let sends = state.held_sends.take_all_for_address();
+        let now = Instant::now();
+        seen.retain(|_, first| now.duration_since(*first) < AFTERMATH);
+        for send in sends {
+            let first = *seen.entry(send.connection().id()).or_insert(now);
+            // It is to be made anew now and then, until it leads elsewhere; not at each answer, which
+            // would cost others on the same connection all of their tries.
+            let is_last = now.duration_since(first) >= ADDRESS_MOVES;
+            if is_last {
+                seen.remove(&send.connection().id());
+            }
+            let call = forward_one(state, &client, master.broker.clone(), send, is_last);
+            let mut call = Box::pin(call);
             // Its first step puts it on the connection: in the order in which they came.
             if futures::poll!(&mut call).is_pending() {
                 calls.push(call);
@@ -47,7 +61,13 @@ pub(super) async fn forward(state: &Arc<BrokerState>) {
     }
 }
 
-async fn forward_one(state: &BrokerState, client: &Client, master: String, send: HeldSend) {
+async fn forward_one(
+    state: &BrokerState,
+    client: &Client,
+    master: String,
+    send: HeldSend,
+    is_last: bool,
+) {
     // Closed if this future is dropped: its sender is to try again at once.
     let mut unanswered = Unanswered(Some(Arc::clone(send.connection())));
     let Some(frame) = send.decode() else { return };
@@ -65,8 +85,7 @@ async fn forward_one(state: &BrokerState, client: &Client, master: String, send:
             out.reply(ticket, &answer);
             send.connection().send(out);
             unanswered.0 = None;
-            if state.held_sends.has_address_moved() {
-                // It should not lead here any more.
+            if is_last {
                 send.connection().drain();
             }
         }

@@ -24,9 +24,9 @@ use crate::state::BrokerState;
 /// Longest wait for the end of a handover. Producers give up after `sendMsgTimeout`, 3 s.
 pub const HELD_TIME: Duration = Duration::from_secs(3);
 /// Wait after it, in which the address is to move. A third of what a producer has, as it tries thrice.
-const ADDRESS_MOVES: Duration = Duration::from_secs(1);
+pub(super) const ADDRESS_MOVES: Duration = Duration::from_secs(1);
 /// For how long after a handover sends wait that come here; from then on they are refused.
-const AFTERMATH: Duration = Duration::from_secs(10);
+pub(super) const AFTERMATH: Duration = Duration::from_secs(10);
 /// Bytes of sends that wait, of all connections together.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 
@@ -134,14 +134,6 @@ impl HeldSends {
     pub(super) fn handed_over(&self) {
         self.turn_to(Holding::Address { since: Instant::now(), is_closed: false });
         self.came.notify_one();
-    }
-
-    /// Whether clients that connect should not come here any more.
-    pub(super) fn has_address_moved(&self) -> bool {
-        matches!(
-            self.held.lock().holding,
-            Holding::Nothing | Holding::Address { is_closed: true, .. }
-        )
     }
 
     /// Returns when there may be some to [take](HeldSends::take_all_for_address).
