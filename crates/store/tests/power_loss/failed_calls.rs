@@ -22,21 +22,27 @@ fn what_a_killed_process_left_in_the_page_cache_is_durable_once_it_is_recovered(
     assert_eq!(bodies(&store, "A", 0).len(), 30);
 }
 
+/// Six messages of A are in the page cache alone. How much of them gets to the disk all the same is up
+/// to chance.
+fn killed_after_a_failed_sync(seed: u64) -> (SimulatedDisk, StoreConfig) {
+    let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
+    let mut config = small_config(Path::new(ROOT));
+    config.commit_log_file_bytes = 16_384;
+    let (store, _) = open_with(&disk, config.clone());
+    for _ in 0..6 {
+        append(&store, "A", 0, &[7; 2000]);
+    }
+    disk.fail_after(Some(Call::Sync), 0, false);
+    assert!(store.flush().is_err());
+    disk.heal();
+    kill(&disk, store);
+    (disk, config)
+}
+
 #[test]
 fn what_a_failed_sync_left_behind_is_written_again() {
-    // How much of it got to the disk all the same is up to chance.
     for seed in 0..16 {
-        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
-        let mut config = small_config(Path::new(ROOT));
-        config.commit_log_file_bytes = 16_384;
-        let (store, _) = open_with(&disk, config.clone());
-        for _ in 0..6 {
-            append(&store, "A", 0, &[7; 2000]);
-        }
-        disk.fail_after(Some(Call::Sync), 0, false);
-        assert!(store.flush().is_err());
-        disk.heal();
-        kill(&disk, store);
+        let (disk, config) = killed_after_a_failed_sync(seed);
         let (store, report) = open_with(&disk, config.clone());
         assert_eq!((store.durable().0, store.max_queue_offset("A", 0)), (report.log_end, 6));
         lose_power(&disk, store);
@@ -173,19 +179,8 @@ fn ext_units_that_a_failed_sync_left_behind_are_written_again() {
 
 #[test]
 fn a_failed_sync_is_known_even_if_the_next_process_was_killed_in_its_start() {
-    // How much of what was not synced got to the disk all the same is up to chance.
     for (seed, calls) in (0..16).flat_map(|seed| (1..12).map(move |calls| (seed, calls))) {
-        let disk = SimulatedDisk::new(Random::new(seed), clock(), false);
-        let mut config = small_config(Path::new(ROOT));
-        config.commit_log_file_bytes = 16_384;
-        let (store, _) = open_with(&disk, config.clone());
-        for _ in 0..6 {
-            append(&store, "A", 0, &[7; 2000]);
-        }
-        disk.fail_after(Some(Call::Sync), 0, false);
-        assert!(store.flush().is_err());
-        disk.heal();
-        kill(&disk, store);
+        let (disk, config) = killed_after_a_failed_sync(seed);
         disk.cut_after(calls);
         let environment = Environment {
             file_system: Arc::new(disk.clone()),
