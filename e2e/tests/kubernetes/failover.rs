@@ -205,7 +205,8 @@ fn drain(kubernetes: &Kubernetes, namespace: &Namespace<'_>, pod: &str) -> Resul
     let object = namespace.get(&format!("pod/{pod}"))?;
     let node = object["spec"]["nodeName"].as_str().context("a pod without a node")?;
     let selector = format!("--pod-selector=statefulset.kubernetes.io/pod-name={pod}");
-    let drained = kubernetes.run(&["drain", node, &selector, "--timeout=60s"]);
+    let drained =
+        kubernetes.run(&["drain", node, &selector, "--delete-emptydir-data", "--timeout=60s"]);
     kubernetes.run(&["uncordon", node])?;
     drained.map(drop)
 }

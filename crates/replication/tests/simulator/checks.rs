@@ -228,6 +228,12 @@ impl World {
         for record in &self.nodes[node].disk.log {
             self.truth.lost.remove(&record.id);
         }
+        // Its log is the one that counts now, whatever it showed before.
+        let confirmed = self.truth.confirmed.len();
+        if let Some(process) = self.process(node) {
+            process.is_astray = false;
+            process.shown = process.shown.min(confirmed);
+        }
     }
 
     /// A replica finds that it cannot follow without losing what was confirmed.
