@@ -1,6 +1,5 @@
 //! A group with a slave, under a Java producer and a Java consumer: its master is killed, deleted,
-//! frozen, cut off, drained and asked to hand over, without an operator or a kubelet as well, and its
-//! settings roll; each time the group goes on with another master, and the ledger stays clean.
+//! frozen, cut off, killed without an operator, drained and asked to hand over, and its settings roll; each time the group goes on with another master, and the ledger stays clean.
 
 use std::time::{Duration, Instant};
 
@@ -48,12 +47,6 @@ const FROZEN: Fault =
 /// Its lease runs out, and it knows that itself.
 const CUT_OFF: Fault =
     Fault { name: "master's network cut", limit: Duration::from_secs(30), may_return: false };
-/// Nobody sees that its container has ended, so its lease runs out.
-const UNSEEN: Fault = Fault {
-    name: "master killed, its node's kubelet stopped",
-    limit: Duration::from_secs(30),
-    may_return: false,
-};
 /// Nobody decides until the operator is back.
 const UNSUPERVISED: Fault = Fault {
     name: "master killed without an operator",
@@ -125,15 +118,6 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
         let network = pods::Network::of(&object)?;
         inflict(&CUT_OFF, &|_| network.cut(true))?;
         network.cut(false)?;
-
-        let object = namespace.get(&format!("pod/{}", both_in_sync(&namespace)?.pod))?;
-        let node = object["spec"]["nodeName"].as_str().context("a pod without a node")?;
-        let unseen = inflict(&UNSEEN, &|_| {
-            pods::signal_kubelet(node, Signal::STOP)?;
-            pods::signal(&object, Signal::KILL)
-        });
-        pods::signal_kubelet(node, Signal::CONT)?;
-        unseen?;
 
         inflict(&UNSUPERVISED, &|pod| {
             kubernetes.scale_operator(0)?;

@@ -1,4 +1,4 @@
-//! The process in a pod, its network, and its node's kubelet, from the machine that the nodes run on.
+//! The process in a pod and its network, from the machine that the nodes run on.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -24,17 +24,6 @@ fn broker_of(pod: &Value) -> Result<Pid> {
         let cgroup = fs::read_to_string(format!("/proc/{process}/cgroup"));
         cgroup.is_ok_and(|text| text.contains(&container))
     })
-}
-
-/// Sends a signal to the kubelet of a kind node.
-pub fn signal_kubelet(node: &str, signal: Signal) -> Result<()> {
-    let kubelet = process("the kubelet", "kubelet", |process| {
-        let arguments = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        arguments.split('\0').any(|argument| {
-            argument.starts_with("--provider-id=kind://") && argument.ends_with(&format!("/{node}"))
-        })
-    })?;
-    kill_process(kubelet, signal).context("the kubelet is gone")
 }
 
 fn process(what: &str, name: &str, is_wanted: impl Fn(i32) -> bool) -> Result<Pid> {
