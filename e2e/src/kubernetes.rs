@@ -116,15 +116,6 @@ impl Kubernetes {
         Ok(())
     }
 
-    /// Runs so many operators; returns when that is so.
-    pub fn scale_operator(&self, replicas: u32) -> Result<()> {
-        let namespace = ["--namespace", OPERATOR_NAMESPACE];
-        let replicas = format!("--replicas={replicas}");
-        self.run(&[&namespace[..], &["scale", "deployment", "--all", &replicas]].concat())?;
-        let wait = ["rollout", "status", "deployment", "--timeout=120s"];
-        self.run(&[&namespace[..], &wait].concat()).map(drop)
-    }
-
     /// Makes a namespace whose pods must obey the restricted level.
     pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
         // One that an interrupted run left behind would hold old data.

@@ -1,10 +1,11 @@
 //! A group with a slave, under a Java producer and a Java consumer: its master is killed, deleted,
-//! frozen, cut off, killed without an operator, drained and asked to hand over, and its settings roll; each time the group goes on with another master, and the ledger stays clean.
+//! frozen, cut off and asked to hand over, and its settings roll; each time the group goes on with
+//! another master, and the ledger stays clean.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::kubernetes::{Kubernetes, LIMIT, Namespace};
+use e2e::kubernetes::{LIMIT, Namespace};
 use e2e::wait;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -47,15 +48,6 @@ const FROZEN: Fault =
 /// Its lease runs out, and it knows that itself.
 const CUT_OFF: Fault =
     Fault { name: "master's network cut", limit: Duration::from_secs(30), may_return: false };
-/// Nobody decides until the operator is back.
-const UNSUPERVISED: Fault = Fault {
-    name: "master killed without an operator",
-    limit: Duration::from_secs(60),
-    may_return: true,
-};
-/// It hands over when it is asked to stop.
-const DRAINED: Fault =
-    Fault { name: "master's node drained", limit: Duration::from_secs(30), may_return: false };
 /// It hands over.
 const SWITCHOVER: Fault =
     Fault { name: "switchover", limit: Duration::from_secs(15), may_return: false };
@@ -118,15 +110,7 @@ fn a_slave_takes_over_and_nothing_acknowledged_is_lost() -> Result<()> {
         let network = pods::Network::of(&object)?;
         inflict(&CUT_OFF, &|_| network.cut(true))?;
         network.cut(false)?;
-
-        inflict(&UNSUPERVISED, &|pod| {
-            kubernetes.scale_operator(0)?;
-            let killed = pods::signal(&namespace.get(&format!("pod/{pod}"))?, Signal::KILL);
-            kubernetes.scale_operator(1)?;
-            killed
-        })?;
     }
-    inflict(&DRAINED, &|pod| drain(kubernetes, &namespace, pod))?;
     inflict(&SWITCHOVER, &|_| {
         let annotation = format!("rocketmq.rs/switchover={GROUP}");
         namespace.run(&["annotate", "rocketmqcluster/pair", &annotation, "--overwrite"]).map(drop)
@@ -182,17 +166,6 @@ fn another_epoch(namespace: &Namespace<'_>, epoch: i64) -> Result<Master> {
         ensure!(master.epoch > epoch, "{} is the master of epoch {}", master.pod, master.epoch);
         Ok(master)
     })
-}
-
-/// Drains a pod's node of this pod.
-fn drain(kubernetes: &Kubernetes, namespace: &Namespace<'_>, pod: &str) -> Result<()> {
-    let object = namespace.get(&format!("pod/{pod}"))?;
-    let node = object["spec"]["nodeName"].as_str().context("a pod without a node")?;
-    let selector = format!("--pod-selector=statefulset.kubernetes.io/pod-name={pod}");
-    let drained =
-        kubernetes.run(&["drain", node, &selector, "--delete-emptydir-data", "--timeout=60s"]);
-    kubernetes.run(&["uncordon", node])?;
-    drained.map(drop)
 }
 
 /// Changes a setting that needs a restart, and sees both pods replaced, one at a time.
